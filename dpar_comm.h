@@ -1559,9 +1559,9 @@ DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
 /* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
  * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
-/* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
- * has reported within the last `quiet` seconds. If so, *sequence is the number of that
- * collective. */
+/* Tests whether a rank waits for this one in a collective of the group that this one has not
+ * called, as it has reported within the last `quiet` seconds. If so, *sequence is the number of
+ * that collective. */
 DPARI_API int dpari_group_crossed(const dpari_group *group, int32_t world_rank, double quiet,
                                   int64_t *sequence);
 /* Appends the collective of dpari_group_crossed: " called barrier #7". */
@@ -1762,7 +1762,7 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* Moves the rows of k by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
+/* Moves the rows by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
  * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 
@@ -2343,8 +2343,8 @@ DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                             void **memory);
 DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If w is NULL or world->lacks is
- * DPARI_LACKS_NOTHING, private memory could not be allocated. */
+/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
+ * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
 DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
@@ -2402,9 +2402,9 @@ DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world);
 DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity);
 DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
-/* Breaks the communicator because a rank that operation k needs has ended or left. */
+/* Breaks the communicator because a rank that the operation needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
-/* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
+/* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                uint64_t ref);
 /* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
@@ -2515,7 +2515,7 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
  * ranks of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-/* Returns the word of this kind that a rank publishes for the collective k. */
+/* Returns the word of this kind that a rank publishes for a collective. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpar_work *work,
                                              int32_t rank, int32_t which);
 
@@ -2535,9 +2535,9 @@ enum {
 /* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables);
-/* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
- * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
- * equal to the target, or of a later collective. */
+/* Looks once, by levels, whether all words `which` of a collective have reached the target. Returns
+ * 1 if they have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on.
+ * Entries are equal to the target, or of a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target);
 /* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
@@ -2546,7 +2546,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
                                     const dpari_watch *at, int32_t which, uint64_t target,
                                     const void *result, int64_t bytes);
 
-/* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
+/* Returns the inline data of a rank in a collective, which all have entered with the word `target`.
  * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *group, const dpar_work *work,
                                             int32_t rank, uint64_t target);
@@ -2562,7 +2562,7 @@ DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *group, const dpa
  * phase is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others
  * (group->blocker says for which rank), or a negative status if it failed. */
 DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *work);
-/* True if that rank has not yet done what k waits for. */
+/* True if that rank has not yet done what `work` waits for. */
 DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work *work,
                                       int32_t rank);
 
@@ -2580,7 +2580,7 @@ typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channel
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p);
 /* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
- * channel then refers to k until it is done. */
+ * channel then refers to `work` until it is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
                                            const dpar_call *call, dpar_work *work);
 /* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank
@@ -3022,7 +3022,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* Sets the steps of the two innermost dims in k, and what becomes 0. */
+/* Sets the steps of the two innermost dims in `rows`, and what becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
     rows->to_step = stride->dim[0].to;
@@ -12689,8 +12689,8 @@ static void dpari_done_with_others(dpari_group *group, dpar_work *work, int32_t 
     dpari_publish(group->world, &group->member[group->comm.rank]->a.word, (uint64_t)coll->target);
 }
 
-/* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
- * are done. */
+/* Begins to time the method of a collective, on the rank that chose it. dpari_timed ends that once
+ * all ranks are done. */
 static void dpari_time_way(dpari_group *group, dpar_work *work)
 {
     int64_t bytes;
@@ -13028,7 +13028,7 @@ static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
     list->last = work;
 }
 
-/* Takes k off the list. `before` is the work before it, NULL if k is the first. */
+/* Takes an operation off the list. `before` is the one before it, NULL if it is the first. */
 static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
 {
     if (before) {
@@ -13064,7 +13064,7 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
     return work;
 }
 
-/* Takes k off the list. */
+/* Takes an operation off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
     dpar_work *before = NULL, *at;
@@ -13503,7 +13503,7 @@ static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t pe
     return read;
 }
 
-/* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
+/* Requests the bytes from offset `begin` on from the sender. The operation then waits for them. */
 static void dpari_p2p_ask(dpari_p2p *p2p, int32_t peer, dpar_work *work, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
@@ -14007,15 +14007,15 @@ static void dpari_unlock(dpari_node *node)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* True if operation k waits for this rank. */
+/* True if the operation waits for this rank. */
 static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
     return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(group, work, rank)
                                                         : rank == work->call.root;
 }
 
-/* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
- * rank. */
+/* Appends the first missing rank that itself waits for a rank which has arrived at the operation,
+ * and that rank. */
 static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
     const double quiet = dpari_quiet(group->comm.timeout_s);
@@ -14062,8 +14062,8 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     return dpari_group_break(group, DPAR_E_TIMEOUT, why.text);
 }
 
-/* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
- * collectives run in the order of posting, otherwise k. */
+/* Returns the operation that `work` waits for: if it is a collective, the first one in the queue,
+ * because collectives run in the order of posting, otherwise `work`. */
 static const dpar_work *dpari_awaited(const dpari_group *group, const dpar_work *work)
 {
     return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT && group->first ? group->first : work;
@@ -14278,8 +14278,8 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
-/* Waits until k is done and returns its status. The caller holds the lock, which is released during
- * each turn of the wait. */
+/* Waits until an operation is done and returns its status. The caller holds the lock, which is
+ * released during each turn of the wait. */
 static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 {
     dpari_group *group = &shm->group;
@@ -14326,7 +14326,7 @@ static int64_t dpari_flights_of(const dpari_world *world)
     return (int64_t)world->rank[world->me].flights + 1;
 }
 
-/* Starts an operation in k. work->comm is NULL afterwards if it is done already. */
+/* Starts an operation in `work`. work->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
     dpari_group *group = &shm->group;
@@ -19475,8 +19475,8 @@ static void dpari_move_combine(dpari_move *move, int dry)
     }
 }
 
-/* The present message of s has come: copies go to their places (unless they lie there), the rest
- * waits for its turn. */
+/* The present message of a stream has come: copies go to their places (unless they lie there), the
+ * rest waits for its turn. */
 static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
     dpari_move_side *in = &move->in;

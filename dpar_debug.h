@@ -124,13 +124,13 @@ enum {
  *
  * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
  *
- * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
- * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
- * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
- * of the communicator. */
-DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if plan is NULL, there
+ * is no such check, or an exchange is under way. Fields in the memory of a device are also
+ * DPAR_E_ARG if all halos are sent by messages, because nothing waits for that memory. Other errors
+ * are those of the communicator. */
+DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what, dpar_why *why);
 
-/* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
+/* Writes a table of what a rank sends to each peer in each exchange; nothing if plan is NULL. Its
  * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
  * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
  * axis, so that it is 1 for a neighbour.
@@ -139,7 +139,7 @@ DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_
  * follows for each field that is packed although peers that share memory could read it directly.
  * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
  * split from the same. Local. O(peers x pieces). */
-DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
+DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
 
@@ -202,24 +202,24 @@ typedef struct dpari_checkup {
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
 /* Fills in all that is read from files of a site. */
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
 /* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
-DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
 /* Collects the facts about the machine and the job of this process. Forks a child. */
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
-/* Finds the sockets, from c->cores and the CPUs of this process. */
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
+/* Finds the sockets, from checkup->cores and the CPUs of this process. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
-                                         dpari_checkup *c);
+                                         dpari_checkup *checkup);
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c);
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
 /* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
  * machine. */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
 /* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */
@@ -292,35 +292,35 @@ typedef struct dpari_doctor_job {
 /* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
 /* Numbers the nodes, and sets these arrays in `memory`. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory);
 /* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
  * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
  * 1 if `me` leads its pair, which means that it measures. */
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job);
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me);
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me);
 
 /* Write the lines about the nodes, and about the speed of each level. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out);
 /* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out);
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
 /* Fills in the chart of this rank. */
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart);
 /* Replaces contradictory numbers of the launcher by those of the communicator, which was made
  * without them. */
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
 /* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
- * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. c: the
- * facts of this rank; its numbers of ranks and nodes become those of the communicator. */
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
+ * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. checkup:
+ * the facts of this rank; its numbers of ranks and nodes become those of the communicator. */
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out);
 
 /* ==== debug/checkup.c ==== */
@@ -378,10 +378,10 @@ static int64_t dpari_doctor_number(const char *s)
 }
 
 /* Returns the number in a file, or -1 if there is no file or no number. */
-static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
+static int64_t dpari_doctor_file(const dpari_site *site, const char *path)
 {
     char text[64];
-    return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
+    return dpari_site_read(site, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
 }
 
 /* Returns the number after `key` in a text of lines "key: number kB", in bytes, or 0 if there is
@@ -399,7 +399,8 @@ static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
 }
 
 /* Lists the names in a directory. */
-static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+static DPARI_COLD void dpari_doctor_list(const dpari_site *site, const char *path,
+                                         dpari_names *names)
 {
     char full[256];
     dpar_text t;
@@ -407,7 +408,7 @@ static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, 
     struct dirent *entry;
     names->count = 0;
     dpar_text_init(&t, full, sizeof full);
-    dpari_text_print(&t, "%s%s", s->root, path);
+    dpari_text_print(&t, "%s%s", site->root, path);
     at = opendir(full);
     while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
         if (entry->d_name[0] != '.') {
@@ -444,12 +445,12 @@ enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
 
 /* Finds the path of this process in the hierarchy of a controller ("" for version 2), in a file
  * with lines "4:cpu,cpuacct:/a/b". Returns 0 if there is none. */
-static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *controller, char *path,
+static DPARI_COLD int dpari_doctor_group(const dpari_site *site, const char *controller, char *path,
                                          size_t room)
 {
     char text[DPARI_DOCTOR_GROUPS];
     size_t i = 0, a, b, end;
-    if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
+    if (dpari_site_read(site, "/proc/self/cgroup", text, sizeof text) <= 0) {
         return 0;
     }
     while (text[i] != 0) {
@@ -503,23 +504,23 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
 }
 
 /* Reads the file `name` in a folder. */
-static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
-                                          char *text, size_t room)
+static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *folder,
+                                          const char *name, char *text, size_t room)
 {
     char path[DPARI_DOCTOR_PATH + 64];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "%s%s", folder, name);
-    return dpari_site_read(s, path, text, room);
+    return dpari_site_read(site, path, text, room);
 }
 
 /* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
-static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *site, const char *folder)
 {
     char text[64];
     int64_t quota, period = -1;
     size_t i = 0;
-    if (dpari_doctor_in(s, folder, "/cpu.max", text, sizeof text) <= 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.max", text, sizeof text) <= 0) {
         return 0.0;
     }
     quota = dpari_doctor_number(text);
@@ -530,67 +531,67 @@ static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *fol
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *site, const char *folder)
 {
     char text[64];
     int64_t quota = -1, period = -1;
-    if (dpari_doctor_in(s, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
         quota = dpari_doctor_number(text);
     }
-    if (dpari_doctor_in(s, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
         period = dpari_doctor_number(text);
     }
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *site, const char *folder)
 {
     char text[64];
-    int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
+    int64_t n = dpari_doctor_in(site, folder, "/memory.max", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *site, const char *folder)
 {
     char text[64];
-    int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
+    int64_t n = dpari_doctor_in(site, folder, "/memory.limit_in_bytes", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *site)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
-    if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
-        one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
+    if (dpari_doctor_group(site, "cpu", group, sizeof group)) {
+        one = dpari_doctor_least(site, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
     }
-    if (dpari_doctor_group(s, "", group, sizeof group)) {
-        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
+    if (dpari_doctor_group(site, "", group, sizeof group)) {
+        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
     }
     return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *site)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
-    if (dpari_doctor_group(s, "memory", group, sizeof group)) {
-        one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
+    if (dpari_doctor_group(site, "memory", group, sizeof group)) {
+        one = dpari_doctor_least(site, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
     }
-    if (dpari_doctor_group(s, "", group, sizeof group)) {
-        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
+    if (dpari_doctor_group(site, "", group, sizeof group)) {
+        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
     }
     least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
     return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
 /* Reads the word in brackets, as in "always [never] force". */
-static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
+static void dpari_doctor_choice(const dpari_site *site, const char *path, char *word, size_t room)
 {
     char text[128];
     size_t a = 0, b;
     word[0] = 0;
-    if (dpari_site_read(s, path, text, sizeof text) <= 0) {
+    if (dpari_site_read(site, path, text, sizeof text) <= 0) {
         return;
     }
     while (text[a] != 0 && text[a] != '[') {
@@ -604,15 +605,15 @@ static void dpari_doctor_choice(const dpari_site *s, const char *path, char *wor
     }
 }
 
-static int32_t dpari_doctor_gpus(const dpari_site *s)
+static int32_t dpari_doctor_gpus(const dpari_site *site)
 {
     dpari_names names;
     int32_t i, n = 0;
-    dpari_doctor_list(s, "/proc/driver/nvidia/gpus", &names);
+    dpari_doctor_list(site, "/proc/driver/nvidia/gpus", &names);
     if (names.count > 0) {
         return names.count;
     }
-    dpari_doctor_list(s, "/dev", &names); /* "nvidia0", not "nvidiactl" */
+    dpari_doctor_list(site, "/dev", &names); /* "nvidia0", not "nvidiactl" */
     for (i = 0; i < names.count; i++) {
         n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
              names.name[i][6] <= '9';
@@ -621,47 +622,49 @@ static int32_t dpari_doctor_gpus(const dpari_site *s)
 }
 
 /* Reads a file of a network interface. Returns the bytes, or -1. */
-static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, const char *file,
+static int64_t dpari_doctor_link_file(const dpari_site *site, const char *link, const char *file,
                                       char *text, size_t room)
 {
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/sys/class/net/%s%s", link, file);
-    return dpari_site_read(s, path, text, room);
+    return dpari_site_read(site, path, text, room);
 }
 
-static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_links(const dpari_site *site, dpari_checkup *checkup)
 {
     dpari_names cards;
     int32_t i;
-    dpari_doctor_list(s, "/sys/class/net", &c->links);
-    for (i = 0; i < c->links.count; i++) {
+    dpari_doctor_list(site, "/sys/class/net", &checkup->links);
+    for (i = 0; i < checkup->links.count; i++) {
         char text[16];
-        if (dpari_doctor_link_file(s, c->links.name[i], "/operstate", text, sizeof text) > 0 &&
+        if (dpari_doctor_link_file(site, checkup->links.name[i], "/operstate", text, sizeof text) >
+                0 &&
             (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
-            c->up |= (uint32_t)1 << i;
+            checkup->up |= (uint32_t)1 << i;
         }
         /* "-1" or an error if the driver does not know the speed */
-        if (dpari_doctor_link_file(s, c->links.name[i], "/speed", text, sizeof text) > 0) {
-            c->speed[i] = dpari_most(dpari_doctor_number(text), 0);
+        if (dpari_doctor_link_file(site, checkup->links.name[i], "/speed", text, sizeof text) > 0) {
+            checkup->speed[i] = dpari_most(dpari_doctor_number(text), 0);
         }
-        c->slingshot = c->slingshot || dpari_doctor_begins(c->links.name[i], "hsn");
+        checkup->slingshot =
+            checkup->slingshot || dpari_doctor_begins(checkup->links.name[i], "hsn");
     }
-    dpari_doctor_list(s, "/sys/class/cxi", &cards);
-    c->slingshot = c->slingshot || cards.count > 0;
-    dpari_doctor_list(s, "/sys/class/infiniband", &cards);
-    c->infiniband = cards.count > 0;
+    dpari_doctor_list(site, "/sys/class/cxi", &cards);
+    checkup->slingshot = checkup->slingshot || cards.count > 0;
+    dpari_doctor_list(site, "/sys/class/infiniband", &cards);
+    checkup->infiniband = cards.count > 0;
 }
 
 /* Returns the threads of the machine that run or wait for a core, including this one: the 3 in
  * "0.41 0.50 0.37 3/911 4023". Returns -1 if unknown. */
-static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
+static int32_t dpari_doctor_runnable(const dpari_site *site, char *load, size_t room)
 {
     char text[96];
     size_t i, blanks = 0;
     load[0] = 0;
-    if (dpari_site_read(s, "/proc/loadavg", text, sizeof text) <= 0) {
+    if (dpari_site_read(site, "/proc/loadavg", text, sizeof text) <= 0) {
         return -1;
     }
     for (i = 0; text[i] != 0 && blanks < 3; i++) {
@@ -673,71 +676,71 @@ static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t roo
 }
 
 /* Takes the least of five looks within 20 ms, so that brief activity does not count. */
-static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_load(const dpari_site *site, dpari_checkup *checkup)
 {
     int32_t look;
-    c->runnable = dpari_doctor_runnable(s, c->load, sizeof c->load);
-    for (look = 1; look < 5 && c->runnable > 0; look++) {
+    checkup->runnable = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
+    for (look = 1; look < 5 && checkup->runnable > 0; look++) {
         int32_t now;
         dpari_os_sleep(5e-3);
-        now = dpari_doctor_runnable(s, c->load, sizeof c->load);
-        c->runnable = now < c->runnable ? now : c->runnable;
+        now = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
+        checkup->runnable = now < checkup->runnable ? now : checkup->runnable;
     }
 }
 
 /* Returns the socket of a CPU, or -1 if unknown. */
-static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
+static int32_t dpari_doctor_socket(const dpari_site *site, int32_t cpu)
 {
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
-    return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
+    return (int32_t)dpari_least(dpari_doctor_file(site, path), INT32_MAX);
 }
 
 /* The numbers of CPUs have gaps if some are turned off. */
-DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
-                                         dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
+                                         dpari_checkup *checkup)
 {
     int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
-    c->sockets = 0;
-    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < c->cores; cpu++) {
-        const int32_t socket = dpari_doctor_socket(s, cpu);
+    checkup->sockets = 0;
+    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < checkup->cores; cpu++) {
+        const int32_t socket = dpari_doctor_socket(site, cpu);
         if (socket < 0) {
-            if (cpu >= 2 * c->cores) {
+            if (cpu >= 2 * checkup->cores) {
                 break;
             }
             continue;
         }
         found++;
-        for (k = 0; k < c->sockets && seen[k] != socket; k++) {
+        for (k = 0; k < checkup->sockets && seen[k] != socket; k++) {
             ;
         }
-        if (k == c->sockets && k < 64) {
-            seen[c->sockets++] = socket;
+        if (k == checkup->sockets && k < 64) {
+            seen[checkup->sockets++] = socket;
         }
         if (cpus[cpu / 64] >> (cpu % 64) & 1) {
             several = several || (own >= 0 && own != socket);
             own = socket;
         }
     }
-    c->socket = several ? -1 : own;
+    checkup->socket = several ? -1 : own;
 }
 
 /* Finds the file of the MPI that this process has loaded, whose name ends with its version.
  * /proc/self/maps has lines "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988
  * /usr/lib/libmpi.so.40.30.4". Bindings (libmpi_mpifh.so) do not count. */
-static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_mpi(const dpari_site *site, dpari_checkup *checkup)
 {
     const int64_t room = INT64_C(1) << 18;
     char *text = (char *)dpari_os_pages(room);
     int64_t i, begin = 0, bytes;
-    c->mpi[0] = 0;
+    checkup->mpi[0] = 0;
     if (text == NULL) {
         return;
     }
-    bytes = dpari_site_read(s, "/proc/self/maps", text, (size_t)room);
-    for (i = 0; i < bytes && c->mpi[0] == 0; i++) {
+    bytes = dpari_site_read(site, "/proc/self/maps", text, (size_t)room);
+    for (i = 0; i < bytes && checkup->mpi[0] == 0; i++) {
         const char *name = text + begin;
         if (text[i] == '/') {
             begin = i + 1;
@@ -745,7 +748,7 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
             if ((dpari_doctor_begins(name, "libmpi.") || dpari_doctor_begins(name, "libmpich") ||
                  dpari_doctor_begins(name, "libmpi_cray") ||
                  dpari_doctor_begins(name, "libmpi_gnu"))) {
-                dpari_copy_text(c->mpi, sizeof c->mpi, name, (size_t)(i - begin));
+                dpari_copy_text(checkup->mpi, sizeof checkup->mpi, name, (size_t)(i - begin));
             }
             begin = i + 1;
         }
@@ -753,22 +756,22 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
     dpari_os_unmap(text, room);
 }
 
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup)
 {
     char text[4096];
-    if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
-        c->memory = dpari_doctor_line(text, "MemTotal:");
-        c->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    if (dpari_site_read(site, "/proc/meminfo", text, sizeof text) > 0) {
+        checkup->memory = dpari_doctor_line(text, "MemTotal:");
+        checkup->memory_free = dpari_doctor_line(text, "MemAvailable:");
     }
-    c->quota = dpari_doctor_quota(s);
-    c->memory_limit = dpari_doctor_memory_limit(s);
-    c->yama = (int32_t)dpari_doctor_file(s, "/proc/sys/kernel/yama/ptrace_scope");
-    dpari_doctor_choice(s, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", c->huge,
-                        sizeof c->huge);
-    c->gpus = dpari_doctor_gpus(s);
-    dpari_doctor_links(s, c);
-    dpari_doctor_mpi(s, c);
-    dpari_doctor_load(s, c);
+    checkup->quota = dpari_doctor_quota(site);
+    checkup->memory_limit = dpari_doctor_memory_limit(site);
+    checkup->yama = (int32_t)dpari_doctor_file(site, "/proc/sys/kernel/yama/ptrace_scope");
+    dpari_doctor_choice(site, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", checkup->huge,
+                        sizeof checkup->huge);
+    checkup->gpus = dpari_doctor_gpus(site);
+    dpari_doctor_links(site, checkup);
+    dpari_doctor_mpi(site, checkup);
+    dpari_doctor_load(site, checkup);
 }
 
 /* ---- querying the system ----------------------------------------------------------------------
@@ -841,56 +844,56 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
 }
 
 /* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
-static int32_t dpari_doctor_here(const dpari_checkup *c)
+static int32_t dpari_doctor_here(const dpari_checkup *checkup)
 {
-    if (c->job_status != DPAR_OK) {
+    if (checkup->job_status != DPAR_OK) {
         return 1;
     }
-    if (c->job.local_size > 0) {
-        return c->job.local_size;
+    if (checkup->job.local_size > 0) {
+        return checkup->job.local_size;
     }
-    return c->nodes <= 1 ? c->job.size : 1;
+    return checkup->nodes <= 1 ? checkup->job.size : 1;
 }
 
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
     struct statvfs shm;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int fd;
-    dpari_zero(c, sizeof *c);
-    c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
-    c->here = dpari_doctor_here(c);
-    dpari_doctor_files(s, c);
+    dpari_zero(checkup, sizeof *checkup);
+    checkup->job_status = dpari_job_here(&checkup->job, &checkup->nodes, &checkup->job_why);
+    checkup->here = dpari_doctor_here(checkup);
+    dpari_doctor_files(site, checkup);
     dpari_os_cpus(cpus);
-    c->allowed = dpari_doctor_bits(cpus);
-    c->cores = cores > c->allowed ? (int32_t)cores : c->allowed;
-    dpari_doctor_sockets(s, cpus, c);
-    c->memory = c->memory > 0 ? c->memory : dpari_os_memory();
-    c->shm = c->shm_free = -1;
+    checkup->allowed = dpari_doctor_bits(cpus);
+    checkup->cores = cores > checkup->allowed ? (int32_t)cores : checkup->allowed;
+    dpari_doctor_sockets(site, cpus, checkup);
+    checkup->memory = checkup->memory > 0 ? checkup->memory : dpari_os_memory();
+    checkup->shm = checkup->shm_free = -1;
     if (statvfs("/dev/shm", &shm) == 0) {
-        c->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
-        c->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
+        checkup->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
+        checkup->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
     }
 #if defined(__linux__) && defined(SYS_memfd_create)
     fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
 #else
     fd = -1;
 #endif
-    c->memfd = fd >= 0;
+    checkup->memfd = fd >= 0;
     if (fd >= 0) {
         close(fd);
     }
-    c->cma = dpari_doctor_try_cma();
-    c->page = dpari_os_page();
-    c->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
+    checkup->cma = dpari_doctor_try_cma();
+    checkup->page = dpari_os_page();
+    checkup->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
 #if defined(RLIMIT_MEMLOCK)
-    c->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
+    checkup->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
 #else
-    c->locked = -1;
+    checkup->locked = -1;
 #endif
-    c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
-    c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
+    checkup->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+    checkup->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
 /* ---- text -------------------------------------------------------------------------------------
@@ -929,15 +932,15 @@ typedef struct dpari_doctor {
 } dpari_doctor;
 
 /* Writes a line about something that is wrong. */
-static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *d, const char *form, ...)
+static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *doctor, const char *form, ...)
 {
     va_list list;
-    dpar_text_put(d->out, "WRONG: ");
+    dpar_text_put(doctor->out, "WRONG: ");
     va_start(list, form);
-    dpari_text_print_list(d->out, form, &list);
+    dpari_text_print_list(doctor->out, form, &list);
     va_end(list);
-    dpar_text_put(d->out, "\n");
-    d->wrong++;
+    dpar_text_put(doctor->out, "\n");
+    doctor->wrong++;
 }
 
 /* Converts bytes to whole MiB. */
@@ -947,10 +950,11 @@ static int64_t dpari_doctor_mib(int64_t bytes)
 }
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup)
 {
-    return c->job.size > 1 &&
-           (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
+    return checkup->job.size > 1 &&
+           (checkup->nodes > 1 ||
+            (checkup->job.local_size > 0 && checkup->job.local_size < checkup->job.size));
 }
 
 /* True if NCCL_SOCKET_IFNAME selects an interface. It is a list of prefixes of names. "^" before
@@ -978,24 +982,25 @@ static int dpari_doctor_takes(const char *list, const char *link)
 
 /* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
  */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i)
 {
-    const char *name = c->links.name[i];
-    return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
-           !dpari_doctor_begins(name, "veth") && !dpari_doctor_begins(name, "virbr") &&
-           !dpari_doctor_begins(name, "br-") && !dpari_doctor_begins(name, "ifb") &&
-           !dpari_doctor_begins(name, "cali") && !dpari_doctor_begins(name, "flannel");
+    const char *name = checkup->links.name[i];
+    return (checkup->up >> i & 1) && !dpari_same(name, "lo") &&
+           !dpari_doctor_begins(name, "docker") && !dpari_doctor_begins(name, "veth") &&
+           !dpari_doctor_begins(name, "virbr") && !dpari_doctor_begins(name, "br-") &&
+           !dpari_doctor_begins(name, "ifb") && !dpari_doctor_begins(name, "cali") &&
+           !dpari_doctor_begins(name, "flannel");
 }
 
-static void dpari_doctor_network(dpari_doctor *d)
+static void dpari_doctor_network(dpari_doctor *doctor)
 {
-    const char *list = dpari_site_env(d->site, "NCCL_SOCKET_IFNAME");
+    const char *list = dpari_site_env(doctor->site, "NCCL_SOCKET_IFNAME");
     int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
     const char *first = "";
-    for (i = 0; i < d->c->links.count; i++) {
-        const char *name = d->c->links.name[i];
+    for (i = 0; i < doctor->c->links.count; i++) {
+        const char *name = doctor->c->links.name[i];
         int takes = list != NULL && dpari_doctor_takes(list, name);
-        if (dpari_doctor_is_network(d->c, i)) {
+        if (dpari_doctor_is_network(doctor->c, i)) {
             first = networks++ == 0 ? name : first;
         }
         taken += takes;
@@ -1003,18 +1008,18 @@ static void dpari_doctor_network(dpari_doctor *d)
         taken_networks += takes && !dpari_same(name, "lo");
     }
     if (list != NULL && list[0] != 0 && taken == 0) {
-        dpari_doctor_wrong(d,
+        dpari_doctor_wrong(doctor,
                            "NCCL_SOCKET_IFNAME=%s names no interface of this machine -> name one "
                            "of those under \"network\" above",
                            list);
-    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
-        dpari_doctor_wrong(d,
+    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(doctor->c)) {
+        dpari_doctor_wrong(doctor,
                            "NCCL_SOCKET_IFNAME=%s is this machine's own loopback, but the job has "
                            "ranks on other nodes -> name the interface between the nodes",
                            list);
-    } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
-               !d->c->slingshot) {
-        dpari_doctor_wrong(d,
+    } else if (list == NULL && networks > 1 && doctor->c->gpus > 0 &&
+               dpari_doctor_spread(doctor->c) && !doctor->c->slingshot) {
+        dpari_doctor_wrong(doctor,
                            "%d network interfaces are up and NCCL_SOCKET_IFNAME does not say "
                            "which joins the nodes -> export NCCL_SOCKET_IFNAME=%s (or another)",
                            networks, first);
@@ -1022,10 +1027,10 @@ static void dpari_doctor_network(dpari_doctor *d)
 }
 
 /* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
-static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
+static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const char *want,
                                  const char *advice)
 {
-    const char *text = dpari_site_env(d->site, name);
+    const char *text = dpari_site_env(doctor->site, name);
     dpar_text t;
     char line[200];
     if (text != NULL && dpari_doctor_begins(text, want)) {
@@ -1039,29 +1044,30 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         dpar_text_put(&t, " is not set");
     }
     dpari_text_print(&t, " -> export %s=%s", name, advice);
-    dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
+    dpari_doctor_wrong(doctor, "on Slingshot with GPUs, %s", line);
 }
 
 /* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
-static void dpari_doctor_slingshot(dpari_doctor *d)
+static void dpari_doctor_slingshot(dpari_doctor *doctor)
 {
-    if (!d->c->slingshot || d->c->gpus == 0) {
+    if (!doctor->c->slingshot || doctor->c->gpus == 0) {
         return;
     }
-    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn",
+    dpari_doctor_setting(doctor, "NCCL_SOCKET_IFNAME", "hsn",
                          "hsn (otherwise NCCL uses Ethernet, which is slow or hangs)");
-    dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
+    dpari_doctor_setting(doctor, "NCCL_NET", "AWS Libfabric",
                          "\"AWS Libfabric\" (otherwise NCCL uses sockets and does not report it)");
-    dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
-    dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
+    dpari_doctor_setting(doctor, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
+    dpari_doctor_setting(doctor, "FI_MR_CACHE_MONITOR", "userfaultfd",
                          "userfaultfd (the default deadlocks NCCL)");
-    dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
-    dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
-    dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
+    dpari_doctor_setting(doctor, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
+    dpari_doctor_setting(doctor, "NCCL_CROSS_NIC", "1", "1");
+    dpari_doctor_setting(doctor, "NCCL_NET_GDR_LEVEL", "", "PHB");
     /* PALS_APID shows Cray's MPI, also under Slurm and Flux */
-    if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
-        dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
-        dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
+    if (doctor->c->job.kind == DPAR_LAUNCHER_PALS ||
+        dpari_site_env(doctor->site, "PALS_APID") != NULL) {
+        dpari_doctor_setting(doctor, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
+        dpari_doctor_setting(doctor, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
 }
 
@@ -1077,42 +1083,42 @@ DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
     return i == 0 ? 0 : n;
 }
 
-static void dpari_doctor_devices(dpari_doctor *d)
+static void dpari_doctor_devices(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const char *list = dpari_site_env(d->site, "CUDA_VISIBLE_DEVICES");
-    int32_t visible = dpari_doctor_visible(list, c->gpus);
-    if (c->gpus == 0 || c->job_status != DPAR_OK) {
+    const dpari_checkup *checkup = doctor->c;
+    const char *list = dpari_site_env(doctor->site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, checkup->gpus);
+    if (checkup->gpus == 0 || checkup->job_status != DPAR_OK) {
         return;
     }
-    if (c->job.size > 1 && c->job.local_rank < 0) {
-        dpari_doctor_wrong(d,
+    if (checkup->job.size > 1 && checkup->job.local_rank < 0) {
+        dpari_doctor_wrong(doctor,
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK in "
                            "addition to DPAR_RANK and DPAR_SIZE",
-                           dpari_launcher_name(c->job.kind), c->gpus);
+                           dpari_launcher_name(checkup->job.kind), checkup->gpus);
     }
     /* if only one is visible, it may be a different one for each rank */
-    if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
+    if (checkup->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks per "
             "node, or show each rank its own",
-            c->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
+            checkup->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
     }
-    if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
-        dpari_doctor_wrong(d,
+    if (checkup->here > 1 && checkup->shm >= 0 && checkup->shm < INT64_C(1) << 30) {
+        dpari_doctor_wrong(doctor,
                            "/dev/shm holds %ld MiB and NCCL keeps its buffers between GPUs "
                            "there -> docker run --shm-size=1g or more",
-                           dpari_doctor_mib(c->shm));
+                           dpari_doctor_mib(checkup->shm));
     }
 }
 
 /* Returns the number of ranks that will share memory here. A single process may still launch some,
  * so it counts as two. */
-static int32_t dpari_doctor_ranks(const dpari_checkup *c)
+static int32_t dpari_doctor_ranks(const dpari_checkup *checkup)
 {
-    return c->here > 1 ? c->here : 2;
+    return checkup->here > 1 ? checkup->here : 2;
 }
 
 /* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
@@ -1126,115 +1132,117 @@ static int32_t dpari_doctor_ranks(const dpari_checkup *c)
 
 /* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
  * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
-static int64_t dpari_doctor_addresses(const dpari_checkup *c)
+static int64_t dpari_doctor_addresses(const dpari_checkup *checkup)
 {
     const int64_t least = INT64_C(64) << 20;
-    int64_t heap = c->memory > least ? (c->memory + 65535) / 65536 * 65536 : least;
+    int64_t heap = checkup->memory > least ? (checkup->memory + 65535) / 65536 * 65536 : least;
     while (heap / 2 / 65536 * 65536 >= least) {
         heap = heap / 2 / 65536 * 65536;
     }
     return heap + 16384;
 }
 
-static void dpari_doctor_memory(dpari_doctor *d)
+static void dpari_doctor_memory(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
-    const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
-    if (!c->memfd && c->shm_free < shared) {
+    const dpari_checkup *checkup = doctor->c;
+    const int64_t ranks = dpari_doctor_ranks(checkup), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
+    const int64_t file = ranks * dpari_doctor_addresses(checkup) + 65536;
+    if (!checkup->memfd && checkup->shm_free < shared) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "/dev/shm has %ld KiB free, %ld ranks share memory through it and take %ld "
             "KiB at the start -> make it larger (docker run --shm-size=1g)",
-            c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
+            checkup->shm_free < 0 ? 0 : checkup->shm_free >> 10, ranks, shared >> 10);
     }
-    if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
+    if (checkup->mpi[0] != 0 && checkup->here > 1 &&
+        checkup->shm < 2 * checkup->here * DPARI_DOCTOR_MPI) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "/dev/shm holds %ld MiB, and %s takes some %ld MiB of it for each of %d ranks "
             "before the first message -> make it larger (docker run --shm-size=1g)",
-            c->shm < 0 ? 0 : dpari_doctor_mib(c->shm), c->mpi, dpari_doctor_mib(DPARI_DOCTOR_MPI),
-            c->here);
+            checkup->shm < 0 ? 0 : dpari_doctor_mib(checkup->shm), checkup->mpi,
+            dpari_doctor_mib(DPARI_DOCTOR_MPI), checkup->here);
     }
-    if (c->file_bytes >= 0 && c->file_bytes < file) {
-        dpari_doctor_wrong(d,
+    if (checkup->file_bytes >= 0 && checkup->file_bytes < file) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -f is %ld KiB: the memory that %ld ranks share counts as a file "
                            "of %ld KiB, however little of it is used -> ulimit -f unlimited",
-                           c->file_bytes >> 10, ranks, file >> 10);
+                           checkup->file_bytes >> 10, ranks, file >> 10);
     }
-    if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
+    if (checkup->memory_limit > 0 && checkup->memory_limit < checkup->here * DPARI_DOCTOR_RANK) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "the cgroup grants %ld KiB to %d ranks, which take %ld KiB each to begin "
             "with -> raise its memory limit",
-            c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
+            checkup->memory_limit >> 10, checkup->here, DPARI_DOCTOR_RANK >> 10);
     }
-    if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
-        dpari_doctor_wrong(d,
+    if (checkup->addresses >= 0 && checkup->addresses / (checkup->here + 1) < checkup->memory) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -v is %ld MiB: shared memory takes addresses for all %d ranks, "
                            "and gets fewer -> ulimit -v unlimited",
-                           dpari_doctor_mib(c->addresses), c->here);
+                           dpari_doctor_mib(checkup->addresses), checkup->here);
     }
-    if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
-        dpari_doctor_wrong(d,
+    if (checkup->locked >= 0 && (checkup->infiniband || checkup->slingshot)) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -l is %ld KiB, too little for network cards that access memory "
                            "directly -> ulimit -l unlimited",
-                           c->locked >> 10);
+                           checkup->locked >> 10);
     }
-    if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
-        dpari_doctor_wrong(d,
+    if (checkup->open_files >= 0 && checkup->open_files < 2 * (int64_t)checkup->here + 64) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -n is %ld: %d ranks meet through files and need %ld -> raise it",
-                           c->open_files, c->here, 2 * (int64_t)c->here + 64);
+                           checkup->open_files, checkup->here, 2 * (int64_t)checkup->here + 64);
     }
 }
 
-static void dpari_doctor_cores(dpari_doctor *d)
+static void dpari_doctor_cores(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const int32_t ranks = c->here + c->beside;
-    if (c->here > c->cores) {
-        dpari_doctor_wrong(d,
+    const dpari_checkup *checkup = doctor->c;
+    const int32_t ranks = checkup->here + checkup->beside;
+    if (checkup->here > checkup->cores) {
+        dpari_doctor_wrong(doctor,
                            "%d ranks run on %d cores, so that they wait for cores, not for data -> "
                            "start at most %d here",
-                           c->here, c->cores, c->cores);
-    } else if (c->quota > 0.0 && c->quota < (double)c->here) {
-        dpari_doctor_wrong(d,
+                           checkup->here, checkup->cores, checkup->cores);
+    } else if (checkup->quota > 0.0 && checkup->quota < (double)checkup->here) {
+        dpari_doctor_wrong(doctor,
                            "the cgroup grants %ld hundredths of a core to %d ranks, which are then "
                            "stopped part of the time -> raise its CPU limit, or start fewer",
-                           (int64_t)(c->quota * 100.0 + 0.5), c->here);
+                           (int64_t)(checkup->quota * 100.0 + 0.5), checkup->here);
     }
-    if (c->runnable - ranks >= c->cores) {
-        dpari_doctor_wrong(d,
+    if (checkup->runnable - ranks >= checkup->cores) {
+        dpari_doctor_wrong(doctor,
                            "%d threads want a core besides %s and there are %d cores, so that "
                            "messages wait for a core -> end the other programs",
-                           c->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
-                           c->cores);
+                           checkup->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
+                           checkup->cores);
     }
 }
 
 /* Containers have a /dev/shm of at least 64 MiB by default. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out)
 {
-    const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
-    if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
+    const int complained = checkup->here > 1 && checkup->shm >= 0 && checkup->job_status == DPAR_OK;
+    if (checkup->gpus == 0 || checkup->shm >= INT64_C(64) << 20 || complained) {
         return;
     }
     dpari_text_print(out,
                      "note: /dev/shm holds %ld KiB; NCCL between GPUs and the data loaders of "
                      "torch keep buffers there -> docker run --shm-size=1g or more\n",
-                     c->shm < 0 ? 0 : c->shm >> 10);
+                     checkup->shm < 0 ? 0 : checkup->shm >> 10);
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out)
 {
     dpari_doctor d;
     d.site = site;
-    d.c = c;
+    d.c = checkup;
     d.out = out;
     d.wrong = 0;
-    if (c->job_status != DPAR_OK) {
-        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message", c->job_why.text);
+    if (checkup->job_status != DPAR_OK) {
+        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message",
+                           checkup->job_why.text);
     }
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);
@@ -1271,51 +1279,52 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
 }
 
 /* The order of nodes is that of their first ranks. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory)
 {
     int32_t r, k;
-    j->node = (int32_t *)memory;
-    j->local = j->node + j->size;
-    j->first = j->local + j->size;
-    j->ranks = j->first + j->size;
-    j->mark = (char *)(void *)(j->ranks + j->size);
-    j->nodes = j->most = 0;
-    for (r = 0; r < j->size; r++) {
-        for (k = 0; k < j->nodes; k++) { /* most often it is the node of the rank before */
-            const int32_t node = j->nodes - 1 - k;
-            if (dpari_doctor_one_node(&j->who[j->first[node]], &j->who[r])) {
+    job->node = (int32_t *)memory;
+    job->local = job->node + job->size;
+    job->first = job->local + job->size;
+    job->ranks = job->first + job->size;
+    job->mark = (char *)(void *)(job->ranks + job->size);
+    job->nodes = job->most = 0;
+    for (r = 0; r < job->size; r++) {
+        for (k = 0; k < job->nodes; k++) { /* most often it is the node of the rank before */
+            const int32_t node = job->nodes - 1 - k;
+            if (dpari_doctor_one_node(&job->who[job->first[node]], &job->who[r])) {
                 break;
             }
         }
-        k = j->nodes - 1 - k;
+        k = job->nodes - 1 - k;
         if (k < 0) {
-            k = j->nodes++;
-            j->first[k] = r;
-            j->ranks[k] = 0;
+            k = job->nodes++;
+            job->first[k] = r;
+            job->ranks[k] = 0;
         }
-        j->node[r] = k;
-        j->local[r] = j->ranks[k]++;
-        j->most = j->ranks[k] > j->most ? j->ranks[k] : j->most;
+        job->node[r] = k;
+        job->local[r] = job->ranks[k]++;
+        job->most = job->ranks[k] > job->most ? job->ranks[k] : job->most;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b)
 {
-    if (j->who[a].share >= 0 && j->who[a].share == j->who[b].share) {
-        return j->who[a].socket >= 0 && j->who[a].socket == j->who[b].socket ? DPARI_DOCTOR_SOCKET
-                                                                             : DPARI_DOCTOR_MEMORY;
+    if (job->who[a].share >= 0 && job->who[a].share == job->who[b].share) {
+        return job->who[a].socket >= 0 && job->who[a].socket == job->who[b].socket
+                   ? DPARI_DOCTOR_SOCKET
+                   : DPARI_DOCTOR_MEMORY;
     }
-    return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
+    return job->node[a] == job->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
 /* Returns the rank at a place of a node, or -1 if there is none. */
-static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
+static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_t local)
 {
     int32_t r;
-    if (local < 0 || local >= j->ranks[node]) {
+    if (local < 0 || local >= job->ranks[node]) {
         return -1;
     }
-    for (r = j->first[node]; j->node[r] != node || j->local[r] != local; r++) {
+    for (r = job->first[node]; job->node[r] != node || job->local[r] != local; r++) {
         ;
     }
     return r;
@@ -1323,45 +1332,46 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t 
 
 /* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
  * first, then odd ones, and then, if the number of nodes is odd, the last one. */
-static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
+static int32_t dpari_doctor_first_round(const dpari_doctor_job *job, int32_t node)
 {
-    return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
+    return node == job->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job)
 {
-    int32_t between = 2 + j->nodes % 2;
-    if (j->nodes <= 2) {
-        between = j->nodes - 1;
+    int32_t between = 2 + job->nodes % 2;
+    if (job->nodes <= 2) {
+        between = job->nodes - 1;
     }
-    return j->most - 1 + between;
+    return job->most - 1 + between;
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me)
 {
-    const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
+    const int32_t node = job->node[me], local = job->local[me], late = round - (job->most - 1);
     int32_t next, last;
     if (late < 0 && local == round) {
-        return dpari_doctor_at(j, node, local + 1);
+        return dpari_doctor_at(job, node, local + 1);
     }
     if (late < 0) {
-        return local == round + 1 ? dpari_doctor_at(j, node, local - 1) : -1;
+        return local == round + 1 ? dpari_doctor_at(job, node, local - 1) : -1;
     }
-    next = (node + 1) % j->nodes;
-    last = (node + j->nodes - 1) % j->nodes;
+    next = (node + 1) % job->nodes;
+    last = (node + job->nodes - 1) % job->nodes;
     if (local > 0) {
         return -1;
     }
-    if (dpari_doctor_first_round(j, node) == late) {
-        return j->first[next];
+    if (dpari_doctor_first_round(job, node) == late) {
+        return job->first[next];
     }
-    return dpari_doctor_first_round(j, last) == late ? j->first[last] : -1;
+    return dpari_doctor_first_round(job, last) == late ? job->first[last] : -1;
 }
 
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me)
 {
-    const int32_t late = round - (j->most - 1);
-    return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
+    const int32_t late = round - (job->most - 1);
+    return late < 0 ? job->local[me] == round
+                    : dpari_doctor_first_round(job, job->node[me]) == late;
 }
 
 /* ---- naming ranks -----------------------------------------------------------------------------
@@ -1374,23 +1384,23 @@ typedef struct dpari_doctor_tally {
     int32_t wrong;        /* number of lines WRONG */
 } dpari_doctor_tally;
 
-static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
+static void dpari_doctor_tally_init(dpari_doctor_tally *tally, dpar_text *out)
 {
-    dpar_text_init(&t->none, NULL, 0);
-    t->out = out != NULL ? out : &t->none;
-    t->wrong = 0;
+    dpar_text_init(&tally->none, NULL, 0);
+    tally->out = out != NULL ? out : &tally->none;
+    tally->wrong = 0;
 }
 
 /* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
-static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
-    for (r = 0; r < j->size; r = end) {
+    for (r = 0; r < job->size; r = end) {
         end = r + 1;
-        if (!j->mark[r] || (node >= 0 && j->node[r] != node)) {
+        if (!job->mark[r] || (node >= 0 && job->node[r] != node)) {
             continue;
         }
-        while (end < j->size && j->mark[end] && (node < 0 || j->node[end] == node)) {
+        while (end < job->size && job->mark[end] && (node < 0 || job->node[end] == node)) {
             end++;
         }
         if (said == 4) {
@@ -1406,17 +1416,17 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
 
 /* Appends the marked ranks: "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks" or "10 ranks (0 to
  * 3, 8, ...) on several nodes". */
-static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
+static void dpari_doctor_put_marked(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t r, count = 0, first = -1, nodes = 0, node = -1;
-    for (r = 0; r < j->size; r++) {
-        if (j->mark[r]) {
+    for (r = 0; r < job->size; r++) {
+        if (job->mark[r]) {
             first = count++ == 0 ? r : first;
-            nodes += nodes < 2 && j->node[r] != node;
-            node = j->node[r];
+            nodes += nodes < 2 && job->node[r] != node;
+            node = job->node[r];
         }
     }
-    if (count == j->size && count > 1) {
+    if (count == job->size && count > 1) {
         dpar_text_put(out, count == 2 ? "both" : "all ");
         if (count > 2) {
             dpari_text_int(out, count);
@@ -1429,29 +1439,29 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
     } else {
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
-    dpari_doctor_put_runs(j, -1, out);
+    dpari_doctor_put_runs(job, -1, out);
     dpari_text_print(out, "%s%s", count > 4 ? ") on " : " on ",
-                     nodes == 1 ? j->who[first].host : "several nodes");
+                     nodes == 1 ? job->who[first].host : "several nodes");
 }
 
-static void dpari_doctor_unmark(const dpari_doctor_job *j)
+static void dpari_doctor_unmark(const dpari_doctor_job *job)
 {
-    dpari_zero(j->mark, (size_t)j->size);
+    dpari_zero(job->mark, (size_t)job->size);
 }
 
 /* Begins a line WRONG. After one screen of them, they are only counted. */
-static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
+static dpar_text *dpari_doctor_complain(dpari_doctor_tally *tally)
 {
-    dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
+    dpar_text *out = tally->wrong++ < DPARI_DOCTOR_LINES ? tally->out : &tally->none;
     dpar_text_put(out, "WRONG: ");
     return out;
 }
 
 /* Begins a line WRONG with the marked ranks as its subject. */
-static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    dpar_text *out = dpari_doctor_complain(t);
-    dpari_doctor_put_marked(j, out);
+    dpar_text *out = dpari_doctor_complain(tally);
+    dpari_doctor_put_marked(job, out);
     return out;
 }
 
@@ -1488,16 +1498,16 @@ static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 }
 
 /* Marks the ranks that have a line like [line, line + n). */
-static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line, size_t n)
+static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *line, size_t n)
 {
-    const char *at = j->text;
+    const char *at = job->text;
     int32_t r;
-    for (r = 0; r < j->size; r++) {
-        const char *end = at + j->chart[r].text_bytes;
-        j->mark[r] = 0;
+    for (r = 0; r < job->size; r++) {
+        const char *end = at + job->chart[r].text_bytes;
+        job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            j->mark[r] = (char)(j->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
             at += m + (at + m < end);
         }
     }
@@ -1505,13 +1515,13 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line
 
 /* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
  * have them. */
-static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
+    const char *seen[DPARI_DOCTOR_LINES], *at = job->text;
     size_t length[DPARI_DOCTOR_LINES];
     int32_t r, k, lines = 0;
-    for (r = 0; r < j->size; r++) {
-        const char *end = at + j->chart[r].text_bytes;
+    for (r = 0; r < job->size; r++) {
+        const char *end = at + job->chart[r].text_bytes;
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
@@ -1519,19 +1529,19 @@ static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *
                 ;
             }
             if (k == lines && n > 0) {
-                dpar_text *out = t->out;
+                dpar_text *out = tally->out;
                 seen[lines] = at;
                 length[lines++] = n;
                 while (head < n && at[head] != ' ') { /* "WRONG:" or "note:" */
                     head++;
                 }
-                dpari_doctor_mark_sayers(j, at, n);
+                dpari_doctor_mark_sayers(job, at, n);
                 if (at[0] == 'W') {
-                    out = dpari_doctor_accuse(t, j);
+                    out = dpari_doctor_accuse(tally, job);
                 } else {
                     dpari_text_slice(out, at, head);
                     dpari_text_char(out, ' ');
-                    dpari_doctor_put_marked(j, out);
+                    dpari_doctor_put_marked(job, out);
                 }
                 dpari_text_char(out, ':');
                 dpari_text_slice(out, at + head, n - head);
@@ -1551,38 +1561,39 @@ static void dpari_doctor_put_version(dpar_text *out, int32_t version)
     dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t r, first = -1;
     dpari_doctor_tally_init(&t, out);
-    for (r = 0; r < j->size; r++) {
-        const dpari_doctor_who *a = &j->who[0], *b = &j->who[r];
-        j->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
-        first = j->mark[r] && first < 0 ? r : first;
+    for (r = 0; r < job->size; r++) {
+        const dpari_doctor_who *a = &job->who[0], *b = &job->who[r];
+        job->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
+        first = job->mark[r] && first < 0 ? r : first;
     }
     if (first >= 0) {
-        dpar_text *to = dpari_doctor_accuse(&t, j);
+        dpar_text *to = dpari_doctor_accuse(&t, job);
         dpar_text_put(to, ": built with dpar ");
-        dpari_doctor_put_version(to, j->who[first].version);
+        dpari_doctor_put_version(to, job->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
-        dpari_doctor_put_version(to, j->who[0].version);
+        dpari_doctor_put_version(to, job->who[0].version);
         dpari_text_print(to, "%s -> build all from one release; nothing else was checked\n",
-                         j->who[first].version == j->who[0].version ? ", of another commit" : "");
+                         job->who[first].version == job->who[0].version ? ", of another commit"
+                                                                        : "");
     }
     return t.wrong;
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)(j->who[r].share != j->who[j->first[j->node[r]]].share);
-        apart += j->mark[r];
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->who[r].share != job->who[job->first[job->node[r]]].share);
+        apart += job->mark[r];
     }
     if (apart > 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out,
             "%s not share memory with the first rank of the same node -> see \"joined\" above; use "
@@ -1614,26 +1625,27 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
 
 /* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
  * Returns 1 if that is so. */
-static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t r)
+static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                       int32_t r)
 {
-    const dpari_doctor_chart *mine = &j->chart[r];
+    const dpari_doctor_chart *mine = &job->chart[r];
     const int32_t cores = dpari_doctor_bits(mine->cpus);
     int32_t i, count = 0;
     dpar_text *out;
-    dpari_doctor_unmark(j);
-    for (i = j->first[j->node[r]]; i < j->size; i++) {
-        if (j->node[i] == j->node[r] && dpari_doctor_same_cpus(&j->chart[i], mine)) {
+    dpari_doctor_unmark(job);
+    for (i = job->first[job->node[r]]; i < job->size; i++) {
+        if (job->node[i] == job->node[r] && dpari_doctor_same_cpus(&job->chart[i], mine)) {
             if (i < r) {
                 return 0; /* reported for rank i */
             }
-            j->mark[i] = 1;
+            job->mark[i] = 1;
             count++;
         }
     }
     if (count <= cores || cores >= mine->cores) {
         return 0;
     }
-    out = dpari_doctor_accuse(t, j);
+    out = dpari_doctor_accuse(tally, job);
     if (cores == 1) {
         dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(mine->cpus));
     } else {
@@ -1647,52 +1659,53 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
 }
 
 /* Reports a node whose ranks may together use fewer cores than there are ranks. */
-static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t node)
+static void dpari_doctor_crowded(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                 int32_t node)
 {
     uint64_t any[DPARI_CPU_WORDS];
     int32_t r, k, allowed;
     dpar_text *out;
     dpari_zero(any, sizeof any);
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)(j->node[r] == node);
-        for (k = 0; k < DPARI_CPU_WORDS && j->mark[r]; k++) {
-            any[k] |= j->chart[r].cpus[k];
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->node[r] == node);
+        for (k = 0; k < DPARI_CPU_WORDS && job->mark[r]; k++) {
+            any[k] |= job->chart[r].cpus[k];
         }
     }
     allowed = dpari_doctor_bits(any);
-    if (allowed < j->ranks[node] && allowed < j->chart[j->first[node]].cores) {
-        out = dpari_doctor_accuse(t, j);
+    if (allowed < job->ranks[node] && allowed < job->chart[job->first[node]].cores) {
+        out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
-            allowed, j->chart[j->first[node]].cores);
+            allowed, job->chart[job->first[node]].cores);
     }
 }
 
 /* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
  * cores, because each rank reports that by itself. */
-static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, node, unbound = 0, sockets = 1;
-    for (node = 0; node < j->nodes; node++) {
+    for (node = 0; node < job->nodes; node++) {
         int said = 0;
-        if (j->ranks[node] > j->chart[j->first[node]].cores) {
+        if (job->ranks[node] > job->chart[job->first[node]].cores) {
             continue;
         }
-        for (r = j->first[node]; r < j->size; r++) {
-            said |= j->node[r] == node && dpari_doctor_bound_together(t, j, r);
+        for (r = job->first[node]; r < job->size; r++) {
+            said |= job->node[r] == node && dpari_doctor_bound_together(tally, job, r);
         }
         if (!said) {
-            dpari_doctor_crowded(t, j, node);
+            dpari_doctor_crowded(tally, job, node);
         }
     }
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] =
-            (char)(j->ranks[j->node[r]] > 1 && j->chart[r].sockets > 1 && j->who[r].socket < 0);
-        unbound += j->mark[r];
-        sockets = j->mark[r] ? j->chart[r].sockets : sockets;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->ranks[job->node[r]] > 1 && job->chart[r].sockets > 1 &&
+                              job->who[r].socket < 0);
+        unbound += job->mark[r];
+        sockets = job->mark[r] ? job->chart[r].sockets : sockets;
     }
     if (unbound > 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(out,
                          ": not bound, and may move away from their memory to another of %d "
                          "sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n",
@@ -1702,28 +1715,28 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
 
 /* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
  * all its cores. It is only a note if the machine has a core for each rank. */
-static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, k, first, count, others;
-    for (first = 0; first < j->nodes; first++) {
-        const dpari_doctor_who *a = &j->who[j->first[first]];
-        const int32_t cores = j->chart[j->first[first]].cores;
+    for (first = 0; first < job->nodes; first++) {
+        const dpari_doctor_who *a = &job->who[job->first[first]];
+        const int32_t cores = job->chart[job->first[first]].cores;
         others = count = 0;
-        for (r = 0; r < j->size; r++) {
-            j->mark[r] = (char)(j->who[r].machine == a->machine);
-            count += j->mark[r];
+        for (r = 0; r < job->size; r++) {
+            job->mark[r] = (char)(job->who[r].machine == a->machine);
+            count += job->mark[r];
         }
-        for (k = 0; k < j->nodes && others >= 0 && a->machine != 0; k++) {
-            if (k != first && j->mark[j->first[k]]) {
+        for (k = 0; k < job->nodes && others >= 0 && a->machine != 0; k++) {
+            if (k != first && job->mark[job->first[k]]) {
                 others = k < first ? -1 : others + 1; /* -1 if reported for node k */
             }
         }
         if (others > 0) {
             const int more = count > cores;
-            dpar_text *out = more ? dpari_doctor_accuse(t, j) : t->out;
+            dpar_text *out = more ? dpari_doctor_accuse(tally, job) : tally->out;
             if (!more) {
                 dpar_text_put(out, "note: ");
-                dpari_doctor_put_marked(j, out);
+                dpari_doctor_put_marked(job, out);
             }
             dpari_text_print(out,
                              ": on one machine, whose %d cores each of %d nodes counts as its own; "
@@ -1736,21 +1749,21 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
 
 /* Reports ranks of a node that have the same local rank, or would use the same device, once for
  * each rank. */
-static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t i, k;
-    for (i = 0; i < j->size; i++) {
-        for (k = j->first[j->node[i]]; k < i; k++) {
-            const dpari_doctor_chart *a = &j->chart[k], *b = &j->chart[i];
+    for (i = 0; i < job->size; i++) {
+        for (k = job->first[job->node[i]]; k < i; k++) {
+            const dpari_doctor_chart *a = &job->chart[k], *b = &job->chart[i];
             const int place = a->local_rank >= 0 && a->local_rank == b->local_rank;
             const int device = b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu);
             dpar_text *out;
-            if (j->node[k] != j->node[i] || (!place && !device)) {
+            if (job->node[k] != job->node[i] || (!place && !device)) {
                 continue;
             }
-            dpari_doctor_unmark(j);
-            j->mark[i] = j->mark[k] = 1;
-            out = dpari_doctor_accuse(t, j);
+            dpari_doctor_unmark(job);
+            job->mark[i] = job->mark[k] = 1;
+            out = dpari_doctor_accuse(tally, job);
             if (place) {
                 dpari_text_print(out, ": both are local rank %d -> start them with one launcher\n",
                                  a->local_rank);
@@ -1760,7 +1773,7 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
                                  "1, ... or CUDA_VISIBLE_DEVICES for each\n",
                                  b->gpu);
             }
-            if (t->wrong >= DPARI_DOCTOR_LINES) {
+            if (tally->wrong >= DPARI_DOCTOR_LINES) {
                 return; /* the report shows no more lines */
             }
             break;
@@ -1770,65 +1783,65 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
 
 /* Reports a /dev/shm that is smaller than an eighth of another rank's, and smaller than 1 GiB. Such
  * a size comes from the rank's container and not from the job. */
-static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, first = -1, most = 0;
     dpar_text *out;
-    for (r = 0; r < j->size; r++) {
-        most = j->chart[r].shm > j->chart[most].shm ? r : most;
+    for (r = 0; r < job->size; r++) {
+        most = job->chart[r].shm > job->chart[most].shm ? r : most;
     }
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] =
-            (char)(j->chart[r].shm < j->chart[most].shm / 8 && j->chart[r].shm < INT64_C(1) << 30);
-        first = j->mark[r] && first < 0 ? r : first;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->chart[r].shm < job->chart[most].shm / 8 &&
+                              job->chart[r].shm < INT64_C(1) << 30);
+        first = job->mark[r] && first < 0 ? r : first;
     }
     if (first < 0) {
         return;
     }
-    out = dpari_doctor_accuse(t, j);
+    out = dpari_doctor_accuse(tally, job);
     dpar_text_put(out, ": /dev/shm ");
-    if (j->chart[first].shm < 0) {
+    if (job->chart[first].shm < 0) {
         dpar_text_put(out, "does not exist");
     } else {
         dpar_text_put(out, "holds ");
-        dpari_doctor_bytes(out, j->chart[first].shm);
+        dpari_doctor_bytes(out, job->chart[first].shm);
     }
-    dpari_text_print(out, ", that of rank %d on %s ", most, j->who[most].host);
-    dpari_doctor_bytes(out, j->chart[most].shm);
+    dpari_text_print(out, ", that of rank %d on %s ", most, job->who[most].host);
+    dpari_doctor_bytes(out, job->chart[most].shm);
     dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
                        "(docker run --shm-size=1g)\n");
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)!dpari_same(j->chart[r].mpi, j->chart[0].mpi);
-        other = j->mark[r] && other < 0 ? r : other;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)!dpari_same(job->chart[r].mpi, job->chart[0].mpi);
+        other = job->mark[r] && other < 0 ? r : other;
     }
     if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
-        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
-        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
+        dpar_text *out = dpari_doctor_accuse(tally, job);
+        const char *there = job->chart[other].mpi[0] != 0 ? job->chart[other].mpi : "not loaded";
+        const char *first = job->chart[0].mpi[0] != 0 ? job->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
             there, first);
     }
     other = -1;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = j->chart[r].timeout_s < j->chart[0].timeout_s ||
-                     j->chart[r].timeout_s > j->chart[0].timeout_s;
-        other = j->mark[r] && other < 0 ? r : other;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = job->chart[r].timeout_s < job->chart[0].timeout_s ||
+                       job->chart[r].timeout_s > job->chart[0].timeout_s;
+        other = job->mark[r] && other < 0 ? r : other;
     }
     if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out,
             ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
             "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
-            j->chart[other].timeout_s, j->chart[0].timeout_s);
+            job->chart[other].timeout_s, job->chart[0].timeout_s);
     }
 }
 
@@ -1842,22 +1855,23 @@ typedef struct dpari_doctor_speed {
     double latency_s, bytes_s; /* medians */
 } dpari_doctor_speed;
 
-static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j, int32_t level,
+static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *job, int32_t level,
                                                       int32_t k)
 {
-    const dpari_doctor_chart *c = &j->chart[k % j->size];
-    const dpari_doctor_link *link = k < j->size ? &c->within : &c->between;
-    return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
+    const dpari_doctor_chart *chart = &job->chart[k % job->size];
+    const dpari_doctor_link *link = k < job->size ? &chart->within : &chart->between;
+    return link->peer >= 0 && dpari_doctor_level(job, k % job->size, link->peer) == level ? link
+                                                                                          : NULL;
 }
 
 /* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
  * Equal links count in their order. */
-static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int32_t k, int thin)
+static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, int32_t k, int thin)
 {
-    const dpari_doctor_link *a = dpari_doctor_measured(j, level, k);
+    const dpari_doctor_link *a = dpari_doctor_measured(job, level, k);
     int32_t i, n = 0;
-    for (i = 0; i < 2 * j->size; i++) {
-        const dpari_doctor_link *b = dpari_doctor_measured(j, level, i);
+    for (i = 0; i < 2 * job->size; i++) {
+        const dpari_doctor_link *b = dpari_doctor_measured(job, level, i);
         if (b != NULL && i != k) {
             const double x = thin ? a->bytes_s : a->latency_s;
             const double y = thin ? b->bytes_s : b->latency_s;
@@ -1868,22 +1882,22 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int3
 }
 
 /* Computes the medians (the upper one if the number is even) and finds the worst links. */
-static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32_t level)
+static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *job, int32_t level)
 {
     dpari_doctor_speed s;
     int32_t k;
     dpari_zero(&s, sizeof s);
-    for (k = 0; k < 2 * j->size; k++) {
-        s.pairs += dpari_doctor_measured(j, level, k) != NULL;
+    for (k = 0; k < 2 * job->size; k++) {
+        s.pairs += dpari_doctor_measured(job, level, k) != NULL;
     }
-    for (k = 0; k < 2 * j->size; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
+    for (k = 0; k < 2 * job->size; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
         int32_t slower, wider;
         if (link == NULL) {
             continue;
         }
-        slower = dpari_doctor_below(j, level, k, 0);
-        wider = dpari_doctor_below(j, level, k, 1);
+        slower = dpari_doctor_below(job, level, k, 0);
+        wider = dpari_doctor_below(job, level, k, 1);
         s.latency_s = slower == s.pairs / 2 ? link->latency_s : s.latency_s;
         s.bytes_s = wider == s.pairs / 2 ? link->bytes_s : s.bytes_s;
         s.slow = slower == s.pairs - 1 ? k : s.slow;
@@ -1907,20 +1921,20 @@ DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 }
 
 /* Appends "ranks 4 and 5 on n2" or "ranks 3 on n1 and 4 on n2". */
-static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
+static void dpari_doctor_put_pair(const dpari_doctor_job *job, int32_t a, int32_t b, dpar_text *out)
 {
     dpari_text_print(out, "ranks %d", a);
-    if (j->node[a] != j->node[b]) {
-        dpari_text_print(out, " on %s", j->who[a].host);
+    if (job->node[a] != job->node[b]) {
+        dpari_text_print(out, " on %s", job->who[a].host);
     }
-    dpari_text_print(out, " and %d on %s", b, j->who[b].host);
+    dpari_text_print(out, " and %d on %s", b, job->who[b].host);
 }
 
-static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpar_text *out)
+static void dpari_doctor_say_level(const dpari_doctor_job *job, int32_t level, dpar_text *out)
 {
     static const char name[DPARI_DOCTOR_LEVELS][24] = {"a socket, by memory", "a node, by memory",
                                                        "a node, by messages", "nodes"};
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
     const dpari_doctor_link *link;
     if (s.pairs == 0) {
         return;
@@ -1931,55 +1945,56 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
     dpar_text_put(out, ", 1 MiB at ");
     dpari_doctor_put_rate(out, s.bytes_s);
     if (s.pairs == 1) {
-        link = dpari_doctor_measured(j, level, s.slow);
+        link = dpari_doctor_measured(job, level, s.slow);
         dpar_text_put(out, " (");
-        dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+        dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
         dpar_text_put(out, ")\n");
         return;
     }
     dpari_text_print(out, ", medians of %d pairs; worst ", s.pairs);
-    link = dpari_doctor_measured(j, level, s.slow);
+    link = dpari_doctor_measured(job, level, s.slow);
     dpari_doctor_put_latency(out, link->latency_s);
     dpar_text_put(out, " (");
-    dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+    dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
     dpar_text_put(out, "), ");
-    link = dpari_doctor_measured(j, level, s.thin);
+    link = dpari_doctor_measured(job, level, s.thin);
     dpari_doctor_put_rate(out, link->bytes_s);
     dpar_text_put(out, " (");
-    dpari_doctor_put_pair(j, s.thin % j->size, link->peer, out);
+    dpari_doctor_put_pair(job, s.thin % job->size, link->peer, out);
     dpar_text_put(out, ")\n");
 }
 
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t level;
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_say_level(j, level, out);
+        dpari_doctor_say_level(job, level, out);
     }
 }
 
 /* True if there is a core for each rank of the node. If not, links are slow for that reason. */
-static int dpari_doctor_fits(const dpari_doctor_job *j, int32_t r)
+static int dpari_doctor_fits(const dpari_doctor_job *job, int32_t r)
 {
-    return j->ranks[j->node[r]] <= j->chart[r].cores;
+    return job->ranks[job->node[r]] <= job->chart[r].cores;
 }
 
 /* Reports a link that is far worse than the others of its level: 8 times the latency, or a fifth of
  * the rate. Two measurements of one link do not differ so much. */
-static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t level)
+static void dpari_doctor_odd_links(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                   int32_t level)
 {
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
     int32_t k;
-    for (k = 0; k < 2 * j->size && s.pairs >= 3; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
-        const int32_t a = k % j->size;
+    for (k = 0; k < 2 * job->size && s.pairs >= 3; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
+        const int32_t a = k % job->size;
         dpar_text *out;
-        if (link == NULL || !dpari_doctor_fits(j, a) || !dpari_doctor_fits(j, link->peer) ||
+        if (link == NULL || !dpari_doctor_fits(job, a) || !dpari_doctor_fits(job, link->peer) ||
             (link->latency_s <= 8 * s.latency_s && link->bytes_s >= s.bytes_s / 5)) {
             continue;
         }
-        out = dpari_doctor_complain(t);
-        dpari_doctor_put_pair(j, a, link->peer, out);
+        out = dpari_doctor_complain(tally);
+        dpari_doctor_put_pair(job, a, link->peer, out);
         dpar_text_put(out, ": ");
         dpari_doctor_put_latency(out, link->latency_s);
         dpar_text_put(out, " and ");
@@ -1996,20 +2011,20 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
 
 /* Reports nodes whose messages are far slower than their ports, because they use another port or a
  * detour. */
-static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_ports(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, DPARI_DOCTOR_BETWEEN);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, DPARI_DOCTOR_BETWEEN);
     const double mbits = s.bytes_s * 8e-6;
     int64_t least = INT64_MAX;
     int32_t r;
     dpar_text *out;
-    for (r = 0; r < j->size; r++) {
-        least = dpari_least(least, j->chart[r].port);
+    for (r = 0; r < job->size; r++) {
+        least = dpari_least(least, job->chart[r].port);
     }
     if (s.pairs == 0 || least <= 0 || mbits >= (double)least / 10) {
         return;
     }
-    out = dpari_doctor_complain(t);
+    out = dpari_doctor_complain(tally);
     dpar_text_put(out, "between nodes ");
     dpari_doctor_put_rate(out, s.bytes_s);
     dpari_text_print(out,
@@ -2021,22 +2036,22 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 /* ---- the lines of the report ------------------------------------------------------------------
  */
 
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t level;
     dpari_doctor_tally_init(&t, out);
-    dpari_doctor_say_own(&t, j);
-    dpari_doctor_unlike(&t, j);
-    dpari_doctor_small_shm(&t, j);
-    dpari_doctor_apart(&t, j);
-    dpari_doctor_containers(&t, j);
-    dpari_doctor_binding(&t, j);
-    dpari_doctor_twins(&t, j);
+    dpari_doctor_say_own(&t, job);
+    dpari_doctor_unlike(&t, job);
+    dpari_doctor_small_shm(&t, job);
+    dpari_doctor_apart(&t, job);
+    dpari_doctor_containers(&t, job);
+    dpari_doctor_binding(&t, job);
+    dpari_doctor_twins(&t, job);
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_odd_links(&t, j, level);
+        dpari_doctor_odd_links(&t, job, level);
     }
-    dpari_doctor_ports(&t, j);
+    dpari_doctor_ports(&t, job);
     if (t.wrong > DPARI_DOCTOR_LINES) {
         dpari_text_print(out, "... and %d more\n", t.wrong - DPARI_DOCTOR_LINES);
     }
@@ -2044,21 +2059,21 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text
 }
 
 /* Appends how the ranks of a node are bound: ", each bound to 1 core". */
-static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_bound(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, least = INT32_MAX, most = 0;
-    for (r = j->first[node]; r < j->size; r++) {
-        if (j->node[r] == node) {
-            const int32_t n = dpari_doctor_bits(j->chart[r].cpus);
+    for (r = job->first[node]; r < job->size; r++) {
+        if (job->node[r] == node) {
+            const int32_t n = dpari_doctor_bits(job->chart[r].cpus);
             least = n < least ? n : least;
             most = n > most ? n : most;
         }
     }
-    if (least >= j->chart[j->first[node]].cores) {
+    if (least >= job->chart[job->first[node]].cores) {
         dpar_text_put(out, ", not bound");
         return;
     }
-    dpari_text_print(out, "%s%d", j->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
+    dpari_text_print(out, "%s%d", job->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
     if (most > least) {
         dpari_text_print(out, " to %d", most);
     }
@@ -2066,64 +2081,67 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
 }
 
 /* Appends the part of a line that is the same for equal nodes: "on 64 cores of 2 sockets, ...". */
-static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_node(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
-    const dpari_doctor_chart *c = &j->chart[j->first[node]];
-    dpari_text_print(out, " on %d%s", c->cores, c->cores == 1 ? " core" : " cores");
-    if (c->sockets > 0) {
-        dpari_text_print(out, " of %d%s", c->sockets, c->sockets == 1 ? " socket" : " sockets");
+    const dpari_doctor_chart *chart = &job->chart[job->first[node]];
+    dpari_text_print(out, " on %d%s", chart->cores, chart->cores == 1 ? " core" : " cores");
+    if (chart->sockets > 0) {
+        dpari_text_print(out, " of %d%s", chart->sockets,
+                         chart->sockets == 1 ? " socket" : " sockets");
     }
-    dpari_doctor_put_bound(j, node, out);
+    dpari_doctor_put_bound(job, node, out);
     dpar_text_put(out, ", memory ");
-    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
+    dpari_text_int(out,
+                   (chart->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
     dpar_text_put(out, " GiB, /dev/shm ");
-    if (c->shm < 0) {
+    if (chart->shm < 0) {
         dpar_text_put(out, "none");
     } else {
-        dpari_doctor_bytes(out, c->shm);
+        dpari_doctor_bytes(out, chart->shm);
     }
-    if (c->gpus > 0) {
-        dpari_text_print(out, ", %d%s", c->gpus, c->gpus == 1 ? " GPU" : " GPUs");
+    if (chart->gpus > 0) {
+        dpari_text_print(out, ", %d%s", chart->gpus, chart->gpus == 1 ? " GPU" : " GPUs");
     }
-    dpari_text_print(out, "; %s\n", c->ports[0] != 0 ? c->ports : "no port is up");
+    dpari_text_print(out, "; %s\n", chart->ports[0] != 0 ? chart->ports : "no port is up");
 }
 
-static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t b)
+static int dpari_doctor_same_node(const dpari_doctor_job *job, int32_t a, int32_t b)
 {
     char x[300], y[300];
     dpar_text t;
     dpar_text_init(&t, x, sizeof x);
-    dpari_doctor_put_node(j, a, &t);
+    dpari_doctor_put_node(job, a, &t);
     dpar_text_init(&t, y, sizeof y);
-    dpari_doctor_put_node(j, b, &t);
-    return j->ranks[a] == j->ranks[b] && dpari_same(x, y);
+    dpari_doctor_put_node(job, b, &t);
+    return job->ranks[a] == job->ranks[b] && dpari_same(x, y);
 }
 
 /* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
-    for (node = 0; node < j->nodes; node = end) {
+    for (node = 0; node < job->nodes; node = end) {
         end = node + 1;
-        while (j->nodes > 8 && end < j->nodes && dpari_doctor_same_node(j, node, end)) {
+        while (job->nodes > 8 && end < job->nodes && dpari_doctor_same_node(job, node, end)) {
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(out, "... and %d more nodes\n", j->nodes - node);
+            dpari_text_print(out, "... and %d more nodes\n", job->nodes - node);
             return;
         }
-        dpari_doctor_head(out, j->who[j->first[node]].host);
+        dpari_doctor_head(out, job->who[job->first[node]].host);
         if (end - node > 1) {
-            dpari_text_print(out, "to %s: %d nodes, on each %d%s", j->who[j->first[end - 1]].host,
-                             end - node, j->ranks[node], j->ranks[node] == 1 ? " rank" : " ranks");
+            dpari_text_print(out, "to %s: %d nodes, on each %d%s",
+                             job->who[job->first[end - 1]].host, end - node, job->ranks[node],
+                             job->ranks[node] == 1 ? " rank" : " ranks");
         } else {
-            for (r = 0; r < j->size; r++) {
-                j->mark[r] = (char)(j->node[r] == node);
+            for (r = 0; r < job->size; r++) {
+                job->mark[r] = (char)(job->node[r] == node);
             }
-            dpar_text_put(out, j->ranks[node] == 1 ? "rank " : "ranks ");
-            dpari_doctor_put_runs(j, node, out);
+            dpar_text_put(out, job->ranks[node] == 1 ? "rank " : "ranks ");
+            dpari_doctor_put_runs(job, node, out);
         }
-        dpari_doctor_put_node(j, node, out);
+        dpari_doctor_put_node(job, node, out);
     }
 }
 
@@ -2131,16 +2149,16 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
  */
 
 /* Finds the device that the rank would use, which is number local_rank of those that it sees. */
-static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
+static void dpari_doctor_own_gpu(const dpari_site *site, const dpari_checkup *checkup,
                                  dpari_doctor_chart *chart)
 {
-    const char *list = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    int32_t visible = dpari_doctor_visible(list, c->gpus), skip;
+    const char *list = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, checkup->gpus), skip;
     dpar_text t;
-    if (c->gpus == 0 || visible == 0) {
+    if (checkup->gpus == 0 || visible == 0) {
         return;
     }
-    skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
+    skip = checkup->job.local_rank > 0 ? checkup->job.local_rank % visible : 0;
     dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
     if (list == NULL) {
         dpari_text_int(&t, skip);
@@ -2156,22 +2174,22 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
 
 /* Writes "eth0 25 Gb/s, ib0 200 Gb/s". Ports that do not fit into the text are left out, also the
  * fastest one. */
-static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *chart)
+static void dpari_doctor_own_ports(const dpari_checkup *checkup, dpari_doctor_chart *chart)
 {
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, chart->ports, sizeof chart->ports);
-    for (i = 0; i < c->links.count; i++) {
+    for (i = 0; i < checkup->links.count; i++) {
         char one[DPARI_DOCTOR_NAME + 24];
         dpar_text o;
-        if (!dpari_doctor_is_network(c, i)) {
+        if (!dpari_doctor_is_network(checkup, i)) {
             continue;
         }
-        chart->port = dpari_most(chart->port, c->speed[i]);
+        chart->port = dpari_most(chart->port, checkup->speed[i]);
         dpar_text_init(&o, one, sizeof one);
-        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", c->links.name[i]);
-        if (c->speed[i] > 0) {
-            dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
+        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", checkup->links.name[i]);
+        if (checkup->speed[i] > 0) {
+            dpari_text_print(&o, " %.4g Gb/s", (double)checkup->speed[i] * 1e-3);
         }
         if (t.used + o.used + 6 < t.capacity) {
             dpar_text_put(&t, one);
@@ -2182,19 +2200,19 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
     }
 }
 
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
-    chart->cores = c->cores;
-    chart->sockets = c->sockets;
-    chart->gpus = c->gpus;
-    chart->local_rank = c->job.size > 1 ? c->job.local_rank : -1;
-    chart->memory = c->memory;
-    chart->shm = c->shm;
-    dpari_copy_text(chart->mpi, sizeof chart->mpi, c->mpi, sizeof c->mpi);
-    dpari_doctor_own_gpu(s, c, chart);
-    dpari_doctor_own_ports(c, chart);
+    chart->cores = checkup->cores;
+    chart->sockets = checkup->sockets;
+    chart->gpus = checkup->gpus;
+    chart->local_rank = checkup->job.size > 1 ? checkup->job.local_rank : -1;
+    chart->memory = checkup->memory;
+    chart->shm = checkup->shm;
+    dpari_copy_text(chart->mpi, sizeof chart->mpi, checkup->mpi, sizeof checkup->mpi);
+    dpari_doctor_own_gpu(site, checkup, chart);
+    dpari_doctor_own_ports(checkup, chart);
     chart->within.peer = chart->between.peer = -1;
 }
 
@@ -2242,16 +2260,16 @@ static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, 
 }
 
 /* Measures the links of this rank, in rounds that barriers separate. */
-static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *j,
+static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *job,
                                         dpari_doctor_chart *mine, char *buffer)
 {
-    const int32_t rounds = dpari_doctor_rounds(j);
+    const int32_t rounds = dpari_doctor_rounds(job);
     int32_t round;
     dpar_status st = dpar_barrier(comm, NULL);
     for (round = 0; round < rounds && st == DPAR_OK; round++) {
-        const int32_t peer = dpari_doctor_meets(j, round, comm->rank);
+        const int32_t peer = dpari_doctor_meets(job, round, comm->rank);
         if (peer >= 0) {
-            const int leads = dpari_doctor_leads(j, round, comm->rank);
+            const int leads = dpari_doctor_leads(job, round, comm->rank);
             dpari_doctor_link got;
             double bulk = 0.0;
             got.peer = peer;
@@ -2263,7 +2281,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
             }
             got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
             if (leads) {
-                *(round < j->most - 1 ? &mine->within : &mine->between) = got;
+                *(round < job->most - 1 ? &mine->within : &mine->between) = got;
             }
         }
         if (st == DPAR_OK) {
@@ -2278,11 +2296,11 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
 
 /* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
  */
-static uint64_t dpari_doctor_boot(const dpari_site *s)
+static uint64_t dpari_doctor_boot(const dpari_site *site)
 {
     char text[64];
     uint64_t h = 0;
-    int64_t i, n = dpari_site_read(s, "/proc/sys/kernel/random/boot_id", text, sizeof text);
+    int64_t i, n = dpari_site_read(site, "/proc/sys/kernel/random/boot_id", text, sizeof text);
     for (i = 0; i < n; i++) {
         h = dpari_hash(h, text[i]);
     }
@@ -2291,14 +2309,14 @@ static uint64_t dpari_doctor_boot(const dpari_site *s)
 
 /* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
  */
-static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checkup *c,
+static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_checkup *checkup,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
     char host[256];
     who->version = DPAR_VERSION;
     who->chart_bytes = (int32_t)sizeof(dpari_doctor_chart);
-    who->machine = dpari_doctor_boot(s);
-    who->socket = c->sockets > 1 ? c->socket : -1;
+    who->machine = dpari_doctor_boot(site);
+    who->socket = checkup->sockets > 1 ? checkup->socket : -1;
     dpari_doctor_host(host);
     dpari_copy_text(who->host, sizeof who->host, host, sizeof host);
     who->share = dpari_same(world->engine.name, "shm") ? 0 : -1;
@@ -2317,17 +2335,17 @@ static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checku
     return DPAR_OK;
 }
 
-static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_job *j,
+static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_doctor_job *job,
                                     dpar_comm *world, dpar_text *out)
 {
     dpar_text_put(out, "dpar ");
     dpari_doctor_put_version(out, DPAR_VERSION);
-    dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
-                     j->nodes == 1 ? " node\n" : " nodes\n");
+    dpari_text_print(out, ": %d ranks on %d%s", job->size, job->nodes,
+                     job->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
-    dpar_text_put(out, dpari_launcher_name(c->job.kind));
-    if (c->mpi[0] != 0) {
-        dpari_text_print(out, ", MPI %s", c->mpi);
+    dpar_text_put(out, dpari_launcher_name(checkup->job.kind));
+    if (checkup->mpi[0] != 0) {
+        dpari_text_print(out, ", MPI %s", checkup->mpi);
     }
     dpari_text_char(out, '\n');
     dpari_doctor_head(out, "joined");
@@ -2382,17 +2400,18 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
 }
 
 /* Writes what is wrong with this rank by itself. */
-static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, dpari_doctor_room *m)
+static void dpari_doctor_own_text(const dpari_site *site, const dpari_checkup *checkup,
+                                  dpari_doctor_room *m)
 {
     dpar_text t;
     dpar_text_init(&t, m->own, DPARI_DOCTOR_OWN);
-    dpari_doctor_note(c, &t);
-    (void)dpari_doctor_judge(s, c, &t);
+    dpari_doctor_note(checkup, &t);
+    (void)dpari_doctor_judge(site, checkup, &t);
     m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
 }
 
 /* Gathers all charts and lines on rank 0, which writes the report. */
-DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *job,
                                                       dpari_doctor_room *m, dpar_text *out,
                                                       int32_t *wrong)
 {
@@ -2417,11 +2436,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
                            NULL);
     }
     if (st == DPAR_OK && world->rank == 0) {
-        j->chart = m->charts;
-        j->text = text;
-        dpari_doctor_say_nodes(j, out);
-        dpari_doctor_say_levels(j, out);
-        *wrong = dpari_doctor_compare(j, out);
+        job->chart = m->charts;
+        job->text = text;
+        dpari_doctor_say_nodes(job, out);
+        dpari_doctor_say_levels(job, out);
+        *wrong = dpari_doctor_compare(job, out);
     }
     if (text != NULL) {
         dpari_os_unmap(text, bytes);
@@ -2429,32 +2448,33 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup)
 {
-    if (c->job_status != DPAR_OK) {
-        c->job_status = DPAR_OK;
-        dpari_zero(&c->job, sizeof c->job);
-        c->job.rank = world->rank;
-        c->job.size = world->size;
-        c->job.local_rank = c->job.local_size = -1;
-        c->here = 1;
+    if (checkup->job_status != DPAR_OK) {
+        checkup->job_status = DPAR_OK;
+        dpari_zero(&checkup->job, sizeof checkup->job);
+        checkup->job.rank = world->rank;
+        checkup->job.size = world->size;
+        checkup->job.local_rank = checkup->job.local_size = -1;
+        checkup->here = 1;
     }
 }
 
 /* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
-static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
-                                 dpari_checkup *c)
+static void dpari_doctor_correct(const dpari_doctor_job *job, const dpar_comm *world,
+                                 dpari_checkup *checkup)
 {
-    const dpari_doctor_who *mine = &j->who[world->rank];
+    const dpari_doctor_who *mine = &job->who[world->rank];
     int32_t r;
-    c->here = j->ranks[j->node[world->rank]];
-    c->nodes = j->nodes;
-    for (r = 0; r < j->size && mine->machine != 0; r++) {
-        c->beside += j->node[r] != j->node[world->rank] && j->who[r].machine == mine->machine;
+    checkup->here = job->ranks[job->node[world->rank]];
+    checkup->nodes = job->nodes;
+    for (r = 0; r < job->size && mine->machine != 0; r++) {
+        checkup->beside +=
+            job->node[r] != job->node[world->rank] && job->who[r].machine == mine->machine;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out)
 {
     int64_t sent[DPAR_CALL_COUNT];
@@ -2473,7 +2493,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     dpari_zero(&j, sizeof j);
     j.size = world->size;
     j.who = m.who;
-    st = dpari_doctor_fill_who(s, c, world, &m.who[world->rank]);
+    st = dpari_doctor_fill_who(site, checkup, world, &m.who[world->rank]);
     if (st == DPAR_OK) {
         st = dpar_all_gather(world, &m.who[world->rank], m.who, (int64_t)sizeof *m.who, DPAR_U8,
                              NULL);
@@ -2481,15 +2501,15 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     if (st == DPAR_OK) {
         dpari_doctor_number_nodes(&j, m.nodes);
         if (world->rank == 0) {
-            dpari_doctor_say_joined(c, &j, world, out);
+            dpari_doctor_say_joined(checkup, &j, world, out);
         }
         wrong = dpari_doctor_versions(&j, world->rank == 0 ? out : NULL);
     }
     if (st == DPAR_OK && wrong == 0) {
-        dpari_doctor_correct(&j, world, c);
-        dpari_doctor_fill(s, c, m.chart);
+        dpari_doctor_correct(&j, world, checkup);
+        dpari_doctor_fill(site, checkup, m.chart);
         m.chart->timeout_s = world->timeout_s;
-        dpari_doctor_own_text(s, c, &m);
+        dpari_doctor_own_text(site, checkup, &m);
         st = dpari_doctor_measure(world, &j, m.chart, m.buffer);
         if (st == DPAR_OK) {
             st = dpari_doctor_report(world, &j, &m, out, &wrong);
@@ -2512,11 +2532,11 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
 /* ---- the facts --------------------------------------------------------------------------------
  */
 
-static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
+static void dpari_doctor_say_job(const dpari_checkup *checkup, dpar_text *out)
 {
-    const dpar_launcher_info *j = &c->job;
+    const dpar_launcher_info *j = &checkup->job;
     dpari_doctor_head(out, "launcher");
-    if (c->job_status != DPAR_OK) {
+    if (checkup->job_status != DPAR_OK) {
         dpar_text_put(out, "its numbers contradict each other, see below\n");
         return;
     }
@@ -2536,127 +2556,130 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     dpari_text_print(out, ", job %s\n", j->id);
 }
 
-static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
+static void dpari_doctor_say_memory(const dpari_checkup *checkup, dpar_text *out)
 {
     dpari_doctor_head(out, "cores");
-    dpari_text_print(out, "%d, this process may use %d", c->cores, c->allowed);
-    if (c->quota > 0.0) {
-        dpari_text_print(out, ", its cgroup grants %.2f", c->quota);
+    dpari_text_print(out, "%d, this process may use %d", checkup->cores, checkup->allowed);
+    if (checkup->quota > 0.0) {
+        dpari_text_print(out, ", its cgroup grants %.2f", checkup->quota);
     }
     dpari_text_char(out, '\n');
-    if (c->runnable >= 0) {
+    if (checkup->runnable >= 0) {
         dpari_doctor_head(out, "load");
         dpari_text_print(out,
                          "%d runnable on %d cores (including this one), %s over the last minute\n",
-                         c->runnable, c->cores, c->load);
+                         checkup->runnable, checkup->cores, checkup->load);
     }
     dpari_doctor_head(out, "memory");
-    dpari_doctor_bytes(out, c->memory);
+    dpari_doctor_bytes(out, checkup->memory);
     dpar_text_put(out, ", free ");
-    dpari_doctor_bytes(out, c->memory_free);
-    if (c->memory_limit > 0) {
+    dpari_doctor_bytes(out, checkup->memory_free);
+    if (checkup->memory_limit > 0) {
         dpar_text_put(out, ", its cgroup grants ");
-        dpari_doctor_bytes(out, c->memory_limit);
+        dpari_doctor_bytes(out, checkup->memory_limit);
     }
-    dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", c->page,
-                     c->huge[0] != 0 ? c->huge : "unknown");
+    dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", checkup->page,
+                     checkup->huge[0] != 0 ? checkup->huge : "unknown");
 }
 
-static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
+static void dpari_doctor_say_limits(const dpari_checkup *checkup, dpar_text *out)
 {
     dpari_doctor_head(out, "limits");
     dpar_text_put(out, "addresses ");
-    dpari_doctor_bytes(out, c->addresses);
+    dpari_doctor_bytes(out, checkup->addresses);
     dpar_text_put(out, ", locked ");
-    dpari_doctor_bytes(out, c->locked);
-    dpari_text_print(out, ", open files %ld, files ", c->open_files);
-    dpari_doctor_bytes(out, c->file_bytes);
+    dpari_doctor_bytes(out, checkup->locked);
+    dpari_text_print(out, ", open files %ld, files ", checkup->open_files);
+    dpari_doctor_bytes(out, checkup->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
-    if (c->shm < 0) {
+    if (checkup->shm < 0) {
         dpar_text_put(out, "does not exist");
     } else {
-        dpari_doctor_bytes(out, c->shm);
+        dpari_doctor_bytes(out, checkup->shm);
         dpar_text_put(out, ", free ");
-        dpari_doctor_bytes(out, c->shm_free);
+        dpari_doctor_bytes(out, checkup->shm_free);
     }
     dpari_text_char(out, '\n');
 }
 
-static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c, dpar_text *out)
+static void dpari_doctor_say_network(const dpari_site *site, const dpari_checkup *checkup,
+                                     dpar_text *out)
 {
     const char *text;
     int32_t i;
     dpari_doctor_head(out, "network");
-    for (i = 0; i < c->links.count; i++) {
-        dpari_text_print(out, "%s%s%s", i > 0 ? ", " : "", c->links.name[i],
-                         (c->up >> i & 1) ? "" : " (down)");
+    for (i = 0; i < checkup->links.count; i++) {
+        dpari_text_print(out, "%s%s%s", i > 0 ? ", " : "", checkup->links.name[i],
+                         (checkup->up >> i & 1) ? "" : " (down)");
     }
-    text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
+    text = dpari_site_env(site, "NCCL_SOCKET_IFNAME");
     if (text != NULL) {
         dpari_text_print(out, "; NCCL_SOCKET_IFNAME=%s", text);
     } else {
         dpar_text_put(out, "; NCCL_SOCKET_IFNAME is not set");
     }
-    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
-    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
+    dpar_text_put(out, checkup->slingshot ? "; Slingshot" : "");
+    dpar_text_put(out, checkup->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
-    dpari_text_int(out, c->gpus);
-    text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    dpari_text_int(out, checkup->gpus);
+    text = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
     if (text != NULL) {
         dpari_text_print(out, "; CUDA_VISIBLE_DEVICES=%s", text);
     }
     dpari_text_char(out, '\n');
 }
 
-static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
+static void dpari_doctor_say_use(const dpari_checkup *checkup, const dpar_comm *world,
+                                 dpar_text *out)
 {
     dpari_doctor_head(out, "will use");
     if (world != NULL) {
         dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
-    } else if (c->job_status != DPAR_OK) {
+    } else if (checkup->job_status != DPAR_OK) {
         dpar_text_put(out, "nothing as long as the launcher's numbers contradict each other; ");
-    } else if (dpari_doctor_spread(c)) {
+    } else if (dpari_doctor_spread(checkup)) {
         dpar_text_put(out, "engine mpi (dpar_mpi.h), because shared memory joins only one node; ");
     } else {
-        dpar_text_put(out, c->here > 1 ? "engine shm; " : "engine shm, one rank; ");
+        dpar_text_put(out, checkup->here > 1 ? "engine shm; " : "engine shm, one rank; ");
     }
-    dpar_text_put(out, c->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
-    if (c->cma == 0) {
+    dpar_text_put(out, checkup->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
+    if (checkup->cma == 0) {
         dpar_text_put(out, "reads other ranks' memory (CMA); ");
     } else {
         dpar_text_put(out, "cannot read other ranks' memory (");
-        if (c->yama > 0) {
-            dpari_text_print(out, "yama ptrace_scope is %d", c->yama);
+        if (checkup->yama > 0) {
+            dpari_text_print(out, "yama ptrace_scope is %d", checkup->yama);
         } else {
-            dpari_os_error(out, c->cma);
-            dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
+            dpari_os_error(out, checkup->cma);
+            dpar_text_put(out, checkup->cma == EPERM ? ": seccomp or another user?" : "");
         }
         dpar_text_put(out, "); ");
     }
-    dpar_text_put(out, c->here > c->allowed && c->here > 1 ? "waits spin, yield, then sleep\n"
-                                                           : "waits spin, then sleep\n");
+    dpar_text_put(out, checkup->here > checkup->allowed && checkup->here > 1
+                           ? "waits spin, yield, then sleep\n"
+                           : "waits spin, then sleep\n");
 }
 
-static void dpari_doctor_say_here(const dpari_site *s, const dpari_checkup *c,
+static void dpari_doctor_say_here(const dpari_site *site, const dpari_checkup *checkup,
                                   const dpar_comm *world, dpar_text *out)
 {
     char host[256];
     dpari_doctor_host(host);
     dpari_text_print(out, "dpar %d.%d.%d on %s\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
                      DPAR_VERSION_PATCH, host);
-    dpari_doctor_say_job(c, out);
-    dpari_doctor_say_memory(c, out);
-    dpari_doctor_say_limits(c, out);
-    dpari_doctor_say_network(s, c, out);
-    dpari_doctor_say_use(c, world, out);
-    dpari_doctor_note(c, out);
+    dpari_doctor_say_job(checkup, out);
+    dpari_doctor_say_memory(checkup, out);
+    dpari_doctor_say_limits(checkup, out);
+    dpari_doctor_say_network(site, checkup, out);
+    dpari_doctor_say_use(checkup, world, out);
+    dpari_doctor_note(checkup, out);
 }
 
 /* The report of each rank by itself if the communicator broke while the ranks were compared. */
-static int32_t dpari_doctor_not_compared(const dpari_site *s, const dpari_checkup *c,
+static int32_t dpari_doctor_not_compared(const dpari_site *site, const dpari_checkup *checkup,
                                          const dpar_comm *world, dpar_text *out)
 {
-    const int32_t wrong = dpari_doctor_judge(s, c, out);
+    const int32_t wrong = dpari_doctor_judge(site, checkup, out);
     dpari_text_print(out, "WRONG: the ranks cannot be compared: %s -> see dpar_comm_report\n",
                      world->why.text);
     return wrong + 1;
@@ -2666,9 +2689,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 {
     const int together = world != NULL && world->size > 1;
     dpari_site here;
-    dpari_checkup *c = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *c);
+    dpari_checkup *checkup = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *checkup);
     int32_t wrong = -1;
-    if (c == NULL) {
+    if (checkup == NULL) {
         if (together) {
             dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no page of memory left");
         }
@@ -2676,28 +2699,28 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
         return 1;
     }
     dpari_site_here(&here);
-    dpari_doctor_look(&here, c);
+    dpari_doctor_look(&here, checkup);
     if (world != NULL) {
-        dpari_doctor_joined(world, c);
+        dpari_doctor_joined(world, checkup);
     }
     if (together) {
-        wrong = dpari_doctor_together(&here, c, world, out);
+        wrong = dpari_doctor_together(&here, checkup, world, out);
         if (wrong < 0) {
-            wrong = dpari_doctor_not_compared(&here, c, world, out);
+            wrong = dpari_doctor_not_compared(&here, checkup, world, out);
         } else if (world->rank > 0) {
-            dpari_os_unmap(c, (int64_t)sizeof *c);
+            dpari_os_unmap(checkup, (int64_t)sizeof *checkup);
             return wrong;
         }
     } else {
-        dpari_doctor_say_here(&here, c, world, out);
-        wrong = dpari_doctor_judge(&here, c, out);
+        dpari_doctor_say_here(&here, checkup, world, out);
+        wrong = dpari_doctor_judge(&here, checkup, out);
     }
     if (wrong == 0) {
         dpar_text_put(out, "nothing is wrong\n");
     } else {
         dpari_text_print(out, wrong == 1 ? "%d thing is wrong\n" : "%d things are wrong\n", wrong);
     }
-    dpari_os_unmap(c, (int64_t)sizeof *c);
+    dpari_os_unmap(checkup, (int64_t)sizeof *checkup);
     return wrong;
 }
 
@@ -2731,17 +2754,17 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
 
 /* Names the fields that are packed although peers that share memory could read them directly, if
  * they were in registered memory. */
-static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
+static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
-    const int32_t way = x->options.method;
+    const int32_t way = plan->options.method;
     int32_t i, beside = 0;
-    for (i = 0; i < x->peers; i++) {
-        beside += x->peer[i].world >= 0;
+    for (i = 0; i < plan->peers; i++) {
+        beside += plan->peer[i].world >= 0;
     }
-    for (i = 0; i < 2 * x->fields && beside > 0; i++) {
-        const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
-        if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
-            dpari_ref(x->world, x->part[i], 1) == 0) {
+    for (i = 0; i < 2 * plan->fields && beside > 0; i++) {
+        const int elsewhere = dpari_hx_mem(&plan->field[i / 2]) != NULL;
+        if (plan->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+            dpari_ref(plan->world, plan->part[i], 1) == 0) {
             if (i % 2) {
                 dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
             } else {
@@ -2752,19 +2775,19 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
     }
 }
 
-DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out)
 {
     dpari_hx_traffic t;
     int32_t k, c;
-    if (!x || !out) {
+    if (!plan || !out) {
         return;
     }
     dpari_text_print(out,
                      "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
                      "bytes       direct         runs\n",
-                     x->rank, x->fields, x->fields == 1 ? " field" : " fields",
-                     x->options.ordered ? ", dim by dim\n" : "\n");
-    for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
+                     plan->rank, plan->fields, plan->fields == 1 ? " field" : " fields",
+                     plan->options.ordered ? ", dim by dim\n" : "\n");
+    for (k = 0; dpari_hx_traffic_of(plan, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
         column[0] = t.peer;
@@ -2778,19 +2801,19 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_tex
             dpari_text_int(out, column[c]);
             if (c == 0) {
                 dpari_text_column(out, 12);
-                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+                dpar_text_put(out, t.peer == plan->rank ? "copy" : dpari_hx_way(t.way));
             }
         }
         dpari_text_char(out, '\n');
     }
-    dpari_text_print(out, "  %ld exchanges", x->count);
-    if (x->options.timers) {
-        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
-        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
-        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    dpari_text_print(out, "  %ld exchanges", plan->count);
+    if (plan->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", plan->seconds[DPARI_HX_PACKING], plan->count);
+        dpari_hx_put_time(out, ", copying ", plan->seconds[DPARI_HX_COPYING], plan->count);
+        dpari_hx_put_time(out, ", waiting ", plan->seconds[DPARI_HX_WAITING], plan->count);
     }
     dpari_text_char(out, '\n');
-    dpari_hx_put_unreached(out, x);
+    dpari_hx_put_unreached(out, plan);
 }
 
 /* ---- checks POISON and UNFILLED ---------------------------------------------------------------
@@ -2833,38 +2856,39 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
 }
 
 /* Sets all halo cells that an exchange fills to that value. */
-static void dpari_hx_poison(dpar_halo_plan *x)
+static void dpari_hx_poison(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const dpar_halo_field *f = &x->field[it->field];
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const dpar_halo_field *field = &plan->field[it->field];
             uint64_t element[1];
             dpar_mem_box b;
-            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_hx_box_of(plan, it, dpari_hx_mem(field) ? plan->look : (unsigned char *)element,
+                            1, &b);
             dpari_zero(b.from_stride, sizeof b.from_stride);
-            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
-            (void)dpari_hx_move_box(f, &b);
+            dpari_hx_poison_of(field->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(field, &b);
         }
     }
 }
 
 /* Appends "field 2, point (4, -1) component 1 of rank 3" for index at[] of an item. */
-static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *at,
-                              dpar_text *out)
+static void dpari_hx_put_cell(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
 {
-    const dpar_halo *h = x->field[it->field].halo;
+    const dpar_halo *halo = plan->field[it->field].halo;
     dpar_box all;
     int32_t d;
     dpari_text_print(out, "field %d, point (", it->field);
-    if (dpar_halo_box(h, x->rank, &all)) {
+    if (dpar_halo_box(halo, plan->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
             dpari_text_print(out, "%s%ld", d ? ", " : "", all.lo[d] + it->local[d] + at[d]);
         }
     }
-    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
+    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->rank);
 }
 
 /* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
@@ -2885,21 +2909,21 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
 }
 
 /* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
- * a device are copied to x->look first. Returns NULL if that fails. */
-static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpari_hx_item *it,
+ * a device are copied to plan->look first. Returns NULL if that fails. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                              const int64_t **step)
 {
     dpar_mem_box b;
-    if (!dpari_hx_mem(&x->field[it->field])) {
+    if (!dpari_hx_mem(&plan->field[it->field])) {
         *step = it->own_step;
-        return x->part[it->mine] + it->mine_at;
+        return plan->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
-    if (!x->look) {
+    if (!plan->look) {
         return NULL;
     }
-    dpari_hx_box_of(x, it, x->look, 0, &b);
-    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
+    dpari_hx_box_of(plan, it, plan->look, 0, &b);
+    return dpari_hx_move_box(&plan->field[it->field], &b) == DPAR_OK ? plan->look : NULL;
 }
 
 /* Converts index at[] from the sender's order to that of this rank's array. */
@@ -2912,16 +2936,16 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
 }
 
 /* Fails with the first halo cell that is still poisoned. */
-static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const int32_t type = x->field[it->field].type;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const int32_t type = plan->field[it->field].type;
             const int64_t *step;
-            const unsigned char *from = dpari_hx_look_at(x, it, &step);
+            const unsigned char *from = dpari_hx_look_at(plan, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
             if (!from) {
                 return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
@@ -2934,7 +2958,7 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
                 }
                 dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
                 dpari_hx_here(it, at, here);
-                dpari_hx_put_cell(x, it, here, &t);
+                dpari_hx_put_cell(plan, it, here, &t);
                 dpar_text_put(&t, " was not filled, or came from a cell without a value");
                 return DPAR_E_ARG;
             } while (dpari_hx_step_on(it, step, at, &place));
@@ -2991,33 +3015,33 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
 }
 
 /* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
+static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const dpar_halo_field *f = &x->field[it->field];
-            dpari_hx_box_of(x, it, kept, back, &b);
-            st = dpari_hx_move_box(f, &b);
-            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const dpar_halo_field *field = &plan->field[it->field];
+            dpari_hx_box_of(plan, it, kept, back, &b);
+            st = dpari_hx_move_box(field, &b);
+            kept += (it->elements * dpar_type_bytes(field->type) + 15) / 16 * 16;
         }
     }
     return st;
 }
 
 /* The number of bytes that dpari_hx_keep copies. */
-static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
+static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
     int32_t s;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const int32_t type = x->field[x->item[k].field].type;
-            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const int32_t type = plan->field[plan->item[k].field].type;
+            bytes += (plan->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
         }
     }
     return bytes;
@@ -3025,13 +3049,14 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 
 /* Returns the owner of the cell that an item has at here[]. In an exchange dim by dim, the rank
  * that sends a corner is not its owner, so the owner is found in the transfer lists. */
-static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *here)
+static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                              const int64_t *here)
 {
     dpar_halo_cursor w;
     dpar_transfer t;
-    dpar_status st = x->step[0].number < 0
+    dpar_status st = plan->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank,
+                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->rank,
                                            DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -3045,14 +3070,14 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
             return t.peer;
         }
     }
-    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+    return it->peer < 0 ? plan->rank : plan->peer[it->peer].rank;
 }
 
 /* Describes the first cell of an item that differs in *why. */
-static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
+static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
-    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    const int32_t type = plan->field[it->field].type, width = dpar_type_bytes(type);
     int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
     dpar_text t;
     do {
@@ -3061,10 +3086,10 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
         }
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_hx_here(it, at, here);
-        dpari_hx_put_cell(x, it, here, &t);
+        dpari_hx_put_cell(plan, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(x, it, here));
+        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(plan, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -3073,17 +3098,17 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
 
 /* Compares the kept halos with those received now. Returns the first field with a difference, or
  * -1. */
-static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
+static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
     int32_t found = -1, s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
             const int64_t bytes =
-                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
-            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                (it->elements * dpar_type_bytes(plan->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(plan, it, was, is, why)) {
                 found = it->field;
             }
             was += bytes;
@@ -3094,41 +3119,42 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
 }
 
 /* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
+static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                 dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
-    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
-    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
+    dpar_status st = dpar_all_reduce(plan->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
     if (st == DPAR_OK && first != INT64_MAX) {
-        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+        st = dpar_broadcast(plan->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, plan->c->why.text);
     }
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
 /* Checks that the CPU can read a plan's arrays now. */
-static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
 {
-    if (!x) {
+    if (!plan) {
         return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
-    if (x->active) {
-        return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
+    if (plan->active) {
+        return dpari_wrong(why, "halo exchange %ld has not ended", plan->count);
     }
-    if (x->in_order) {
+    if (plan->in_order) {
         return dpari_wrong(why,
                            "%d fields are in the memory of a device and all their halos are sent "
                            "by messages: a check cannot wait for that memory",
-                           x->fields);
+                           plan->fields);
     }
     return DPAR_OK;
 }
 
 /* Keeps the halos, exchanges them, compares, and restores what was kept. */
-static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
@@ -3137,37 +3163,37 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     int64_t bytes;
     dpar_status st, kept;
     dpari_zero(&found, sizeof found);
-    bytes = dpari_hx_kept_bytes(x);
-    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    bytes = dpari_hx_kept_bytes(plan);
+    st = dpar_comm_alloc(plan->c, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_repeat(st, why, x->c->why.text);
+        (void)dpari_repeat(st, why, plan->c->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
     if (st == DPAR_OK) {
-        st = dpari_hx_pin(x, memory, 2 * bytes + 64, 1);
+        st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(x, was, 0);
+        st = dpari_hx_keep(plan, was, 0);
     }
     kept = st;
-    st = dpari_agree(x->c, st, why);
+    st = dpari_agree(plan->c, st, why);
     if (st == DPAR_OK) {
-        st = dpar_halo_plan_exchange(x);
+        st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(x, is, 0);
-        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+        st = dpari_hx_keep(plan, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(x, was, 1);
+        kept = dpari_hx_keep(plan, was, 1);
     }
     if (memory) {
-        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
-        dpar_comm_release(x->c, memory);
+        (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(plan->c, memory);
     }
-    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
+    st = dpari_agree(plan->c, st == DPAR_OK ? kept : st, why);
+    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array ----------------------------------------------
@@ -3195,14 +3221,14 @@ DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
 }
 
 /* Returns the offset of point p in a dense box, in bytes. */
-static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+static int64_t dpari_hx_at(const dpari_hx_whole *whole, const dpar_box *b, const int64_t *p)
 {
     int64_t at = 0;
     int32_t d;
     for (d = 0; d < b->dims; d++) {
         at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
     }
-    return at * w->components * w->width;
+    return at * whole->components * whole->width;
 }
 
 static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
@@ -3218,12 +3244,12 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
 }
 
 /* Copies some points of this rank's array of field f to `local`, which is dense. */
-static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
+static dpar_status dpari_hx_collect_box(const dpar_halo_plan *plan, const dpari_hx_whole *whole,
                                         int32_t field, const dpar_box *part)
 {
-    const dpar_halo_field *f = &x->field[field];
+    const dpar_halo_field *f = &plan->field[field];
     const int32_t dims = part->dims;
-    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    int64_t at[DPAR_MAX_DIMS], step = whole->components;
     dpari_hx_spot spot;
     dpar_mem_box b;
     int32_t d;
@@ -3231,60 +3257,62 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
         return DPAR_OK;
     }
     for (d = 0; d < dims; d++) {
-        at[d] = part->lo[d] - w->all.lo[d];
+        at[d] = part->lo[d] - whole->all.lo[d];
     }
-    dpari_hx_place(&x->array[field], at, w->components, &spot);
+    dpari_hx_place(&plan->array[field], at, whole->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
     b.to_type = b.from_type = b.round_type = f->type;
-    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
-    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
-    b.extent[dims] = w->components;
+    b.to = whole->local + dpari_hx_at(whole, &whole->all, part->lo);
+    b.from = plan->part[2 * field + spot.part] + spot.at * whole->width;
+    b.extent[dims] = whole->components;
     b.to_stride[dims] = 1;
     b.from_stride[dims] = spot.stride[dims];
     for (d = dims - 1; d >= 0; d--) {
         b.extent[d] = part->hi[d] - part->lo[d];
         b.to_stride[d] = step;
         b.from_stride[d] = spot.stride[d];
-        step *= w->all.hi[d] - w->all.lo[d];
+        step *= whole->all.hi[d] - whole->all.lo[d];
     }
     return dpari_hx_move_box(f, &b);
 }
 
 /* Copies this rank's local box of a field to `local`, which is dense. Points that a compact form
  * does not store are left out. */
-static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whole *w, int32_t field)
+static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_whole *whole,
+                                    int32_t field)
 {
     dpar_box slab;
     dpar_status st;
     int32_t n;
-    if (!x->array[field].compact) {
-        return dpari_hx_collect_box(x, w, field, &w->all);
+    if (!plan->array[field].compact) {
+        return dpari_hx_collect_box(plan, whole, field, &whole->all);
     }
-    st = dpari_hx_collect_box(x, w, field, &w->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
-        st = dpari_hx_collect_box(x, w, field, &slab);
+    st = dpari_hx_collect_box(plan, whole, field, &whole->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(plan->array[field].h, plan->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(plan, whole, field, &slab);
     }
     return st;
 }
 
 /* Copies the own points of a rank's local box to the whole array of the field, or, if `other` is 1,
  * of the other field of a pair. */
-static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
+static void dpari_hx_assemble(dpari_hx_whole *whole, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
     int32_t d;
-    if (dpari_hx_volume(&w->own) == 0) {
+    if (dpari_hx_volume(&whole->own) == 0) {
         return;
     }
-    for (d = 0; d < w->own.dims; d++) {
-        p[d] = w->own.lo[d];
+    for (d = 0; d < whole->own.dims; d++) {
+        p[d] = whole->own.lo[d];
     }
     do {
-        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
-        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
-        w->known[other][at / bytes] = 1;
-    } while (dpari_hx_next_point(&w->own, p));
+        const int64_t at = dpari_hx_at(whole, grid, p), bytes = whole->components * whole->width;
+        memcpy(whole->points[other] + at, whole->local + dpari_hx_at(whole, &whole->all, p),
+               (size_t)bytes);
+        whole->known[other][at / bytes] = 1;
+    } while (dpari_hx_next_point(&whole->own, p));
 }
 
 /* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
@@ -3309,14 +3337,14 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
 
 /* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
  * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
-static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q, int32_t *turn)
 {
-    const int32_t y = h->grid.dims - 2;
-    const int64_t n = h->grid.extent[y];
+    const int32_t y = halo->grid.dims - 2;
+    const int64_t n = halo->grid.extent[y];
     int64_t at[2];
     int32_t half[2], k, hops;
     for (k = 0; k < 2; k++) {
-        const int32_t points = h->points[y + k];
+        const int32_t points = halo->points[y + k];
         half[k] = 1;
         if (points != DPAR_HALO_AT_CELLS) {
             half[k] = points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
@@ -3345,15 +3373,15 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
 
 /* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
  * image of itself. */
-static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q)
 {
-    const int32_t m = h->mirror;
+    const int32_t m = halo->mirror;
     int64_t columns, to;
     if (!over && !seam) {
         return 0;
     }
-    columns = dpar_halo_points(h, m);
-    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    columns = dpar_halo_points(halo, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + halo->shift - q[m];
     to -= dpari_floor_div(to, columns) * columns;
     if (!over && to >= q[m]) { /* in a pair of points on the fold, the later one is the image */
         return 0;
@@ -3365,88 +3393,89 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 /* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
  * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
  * vectors. */
-static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
+static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t *q, int32_t *turn)
 {
-    const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, most = dpari_stencil_axes(h->shape, w->all.dims);
+    const dpar_halo *halo = whole->x->field[whole->f].halo;
+    int32_t d, outside = 0, over = 0, seam = 0,
+               most = dpari_stencil_axes(halo->shape, whole->all.dims);
     *turn = 0;
-    for (d = 0; d < w->all.dims; d++) {
-        const int64_t n = dpar_halo_points(h, d);
-        const int bends = d == h->fold;
-        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
-        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+    for (d = 0; d < whole->all.dims; d++) {
+        const int64_t n = dpar_halo_points(halo, d);
+        const int bends = d == halo->fold;
+        most = halo->window[d].kernel != 0 || whole->x->options.shared ? whole->all.dims : most;
+        outside += p[d] < whole->own.lo[d] || p[d] >= whole->own.hi[d];
         q[d] = p[d];
-        if (h->periodic >> d & 1u) {
+        if (halo->periodic >> d & 1u) {
             q[d] = p[d] - dpari_floor_div(p[d], n) * n;
-        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_HALO_POLE_HIGH))) {
-            over = h->folds ? 1 : 2;
+        } else if (bends && p[d] >= n && (halo->folds || (halo->poles & DPAR_HALO_POLE_HIGH))) {
+            over = halo->folds ? 1 : 2;
             q[d] = 2 * (n - 1) + 1 - p[d] -
-                   (h->folds ? h->on_row : (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0);
-        } else if (bends && p[d] < 0 && (h->poles & DPAR_HALO_POLE_LOW)) {
+                   (halo->folds ? halo->on_row : (halo->pole_rows & DPAR_HALO_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (halo->poles & DPAR_HALO_POLE_LOW)) {
             over = 2;
-            q[d] = ((h->pole_rows & DPAR_HALO_POLE_LOW) != 0) - 1 - p[d];
-        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
+            q[d] = ((halo->pole_rows & DPAR_HALO_POLE_LOW) != 0) - 1 - p[d];
+        } else if ((p[d] < 0 || p[d] >= n) && (!halo->cube || d == 0 || d < whole->all.dims - 2)) {
             return 0;
         }
-        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+        seam |= bends && halo->folds && halo->on_row && p[d] == n - 1;
     }
     if (outside > most) {
         return 0;
     }
-    if (dpari_hx_turned(h, over, seam, q)) {
+    if (dpari_hx_turned(halo, over, seam, q)) {
         *turn = 2;
         return 1;
     }
-    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
+    return outside > 0 && (!halo->cube || dpari_hx_on_cube(halo, p, q, turn));
 }
 
 /* True if p is among the points that blocks share: an own point, or on the face after the last one.
  */
-static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
 {
-    const dpar_halo *h = w->x->field[w->f].halo;
+    const dpar_halo *halo = whole->x->field[whole->f].halo;
     int32_t d, n = 0;
-    for (d = 0; d < w->all.dims; d++) {
-        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
-             p[d] < w->own.hi[d] + (h->points[d] == DPAR_HALO_AT_LOW_FACES) &&
-             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
-              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    for (d = 0; d < whole->all.dims; d++) {
+        n += p[d] >= whole->own.lo[d] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
+             p[d] < whole->own.hi[d] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES) &&
+             ((halo->periodic >> d & 1u) || (halo->cube && d >= whole->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(halo, d)));
     }
-    return n == w->all.dims;
+    return n == whole->all.dims;
 }
 
 /* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
  * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
  */
-static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+static void dpari_hx_passed(const dpari_hx_whole *whole, int32_t turn, int32_t k, void *to,
                             const unsigned char *point)
 {
-    const dpar_halo_field *f = &w->x->field[w->f];
-    const int pair = f->vector == 2 && (turn & 1) != 0;
+    const dpar_halo_field *field = &whole->x->field[whole->f];
+    const int pair = field->vector == 2 && (turn & 1) != 0;
     dpari_stride_piece p;
     dpari_stride one;
     dpari_zero(&p, sizeof p);
-    p.to_type = p.from_type = f->type;
-    p.through = dpari_hx_wire(f);
-    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
+    p.to_type = p.from_type = field->type;
+    p.through = dpari_hx_wire(field);
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(field, turn);
     dpari_stride_prepare(&one, &p);
-    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * whole->width);
 }
 
 /* Writes the message about a halo cell that differs from its owner's. */
-static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, const int64_t *p,
                                     const int64_t *q, int32_t k, const unsigned char *got,
                                     const unsigned char *want)
 {
-    const int32_t type = w->x->field[w->f].type;
+    const int32_t type = whole->x->field[whole->f].type;
     dpar_text t;
     int32_t d, pass;
-    dpar_text_init(&t, w->why->text, sizeof w->why->text);
-    dpari_text_print(&t, "field %d", w->f);
+    dpar_text_init(&t, whole->why->text, sizeof whole->why->text);
+    dpari_text_print(&t, "field %d", whole->f);
     for (pass = 0; pass < 2; pass++) {
         const int64_t *at = pass ? q : p;
         dpar_text_put(&t, pass ? "; its owner's, point (" : ", point (");
-        for (d = 0; d < w->all.dims; d++) {
+        for (d = 0; d < whole->all.dims; d++) {
             dpari_text_print(&t, "%s%ld", d ? ", " : "", at[d]);
         }
         dpari_text_char(&t, ')');
@@ -3460,48 +3489,50 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
-    for (d = 0; d < w->all.dims; d++) {
-        p[d] = w->all.lo[d];
+    for (d = 0; d < whole->all.dims; d++) {
+        p[d] = whole->all.lo[d];
     }
     do {
         const unsigned char *points, *known;
         int64_t from;
-        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
-            !dpari_hx_image(w, p, q, &turn)) {
+        if ((whole->x->options.shared && !dpari_hx_is_shared(whole, p)) ||
+            !dpari_hx_image(whole, p, q, &turn)) {
             continue;
         }
-        from = dpari_hx_at(w, grid, q);
-        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
-        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
-        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+        from = dpari_hx_at(whole, grid, q);
+        points = whole->points[dpari_hx_crosses(&whole->x->field[whole->f], turn)];
+        known = whole->known[dpari_hx_crosses(&whole->x->field[whole->f], turn)];
+        for (k = 0; k < whole->components && known[from / (whole->components * whole->width)];
+             k++) {
             uint64_t want[1] = {0};
-            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, turn, k, want, points + from);
-            if (memcmp(want, got, (size_t)w->width) != 0) {
-                return dpari_hx_differs(w, rank, p, q, k, got,
+            const unsigned char *got =
+                whole->local + dpari_hx_at(whole, &whole->all, p) + k * whole->width;
+            dpari_hx_passed(whole, turn, k, want, points + from);
+            if (memcmp(want, got, (size_t)whole->width) != 0) {
+                return dpari_hx_differs(whole, rank, p, q, k, got,
                                         (const unsigned char *)(const void *)want);
             }
         }
-    } while (dpari_hx_next_point(&w->all, p));
+    } while (dpari_hx_next_point(&whole->all, p));
     return DPAR_OK;
 }
 
 /* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
  * grid number its copies. */
-static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
+static int64_t dpari_hx_copy_of(const dpar_halo *halo, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;
     int64_t copy = 0;
-    if (!dpari_halo_coords(h, rank, coord)) {
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return -1;
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
-            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+            copy = copy * halo->grid.mesh.axis[i].size + coord[i];
         }
     }
     return copy;
@@ -3509,14 +3540,15 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 
 /* Returns the bytes of the largest local box of field f: of all ranks on rank 0, of this rank on
  * other ranks. */
-static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
+static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
 {
-    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    const int64_t point =
+        dpari_hx_components(&plan->field[f]) * dpar_type_bytes(plan->field[f].type);
     int64_t most = 0;
     dpar_box own, all;
     int32_t r;
-    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
-        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+    for (r = plan->rank; r < (plan->rank == 0 ? plan->c->size : plan->rank + 1); r++) {
+        if (dpari_hx_boxes(plan->field[f].halo, r, &own, &all)) {
             most = dpari_most(most, dpari_hx_volume(&all) * point);
         }
     }
@@ -3525,43 +3557,44 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 
 /* The field of a pass. The passes are the own points of the field, the own points of the other
  * field of a pair (-1 if there is none), and the halos of the field. */
-static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
 {
-    const dpar_halo_field *f = &w->x->field[w->f];
+    const dpar_halo_field *field = &whole->x->field[whole->f];
     if (pass != 1) {
-        return w->f;
+        return whole->f;
     }
-    return f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+    return field->pair ? (int32_t)(dpari_hx_other(field) - whole->x->field) : -1;
 }
 
 /* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
  * other. It assembles own points first, then compares halos and writes the first difference. It
  * receives all boxes even after an error, because the others send them. */
-static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
-                                         int64_t copy)
+static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *whole,
+                                         const dpar_box *grid, int64_t copy)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass, r;
     for (pass = 0; pass < 3; pass++) {
-        const int32_t f = dpari_hx_pass_field(w, pass);
-        for (r = 0; f >= 0 && r < x->c->size; r++) {
-            const dpar_halo *h = x->field[f].halo;
-            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
+        const int32_t f = dpari_hx_pass_field(whole, pass);
+        for (r = 0; f >= 0 && r < plan->c->size; r++) {
+            const dpar_halo *halo = plan->field[f].halo;
+            if (dpari_hx_copy_of(halo, r) != copy ||
+                !dpari_hx_boxes(halo, r, &whole->own, &whole->all)) {
                 continue;
             }
-            if (r == x->rank) {
-                now = dpari_hx_collect(x, w, f);
+            if (r == plan->rank) {
+                now = dpari_hx_collect(plan, whole, f);
             } else {
-                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+                const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
+                now = dpar_recv(plan->c, whole->local, n, DPAR_U8, r, plan->options.tag, NULL);
             }
             if (st == DPAR_OK) {
                 st = now;
             }
             if (st == DPAR_OK && pass < 2) {
-                dpari_hx_assemble(w, grid, pass);
-            } else if (st == DPAR_OK && w->why->text[0] == 0) {
-                (void)dpari_hx_look_up(w, grid, r);
+                dpari_hx_assemble(whole, grid, pass);
+            } else if (st == DPAR_OK && whole->why->text[0] == 0) {
+                (void)dpari_hx_look_up(whole, grid, r);
             }
         }
     }
@@ -3569,19 +3602,19 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
 }
 
 /* Other ranks: send their local boxes in the order in which rank 0 receives them. */
-static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
+static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *whole)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass;
     for (pass = 0; pass < 3; pass++) {
-        const int32_t f = dpari_hx_pass_field(w, pass);
-        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
-            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-            now = dpari_hx_collect(x, w, f);
+        const int32_t f = dpari_hx_pass_field(whole, pass);
+        if (f >= 0 && dpari_hx_boxes(plan->field[f].halo, plan->rank, &whole->own, &whole->all)) {
+            const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
+            now = dpari_hx_collect(plan, whole, f);
             if (st == DPAR_OK) {
                 st = now;
             }
-            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            now = dpar_send(plan->c, whole->local, n, DPAR_U8, 0, plan->options.tag, NULL);
             if (st == DPAR_OK) {
                 st = now;
             }
@@ -3592,11 +3625,11 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 
 /* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
  * other one of a pair. */
-static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why *found)
+static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_why *found)
 {
-    const dpar_halo *h = x->field[f].halo;
-    const int32_t fields = x->field[f].pair ? 2 : 1;
-    const int32_t wholes = x->rank == 0 ? fields : 0;
+    const dpar_halo *halo = plan->field[f].halo;
+    const int32_t fields = plan->field[f].pair ? 2 : 1;
+    const int32_t wholes = plan->rank == 0 ? fields : 0;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
@@ -3604,24 +3637,24 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     int32_t d;
     dpar_status st;
     dpari_zero(&w, sizeof w);
-    w.x = x;
+    w.x = plan;
     w.f = f;
-    w.components = dpari_hx_components(&x->field[f]);
-    w.width = dpar_type_bytes(x->field[f].type);
+    w.components = dpari_hx_components(&plan->field[f]);
+    w.width = dpar_type_bytes(plan->field[f].type);
     w.why = found;
-    grid.dims = h->grid.dims;
+    grid.dims = halo->grid.dims;
     for (d = 0; d < grid.dims; d++) {
         grid.lo[d] = 0;
-        grid.hi[d] = dpar_halo_points(h, d);
+        grid.hi[d] = dpar_halo_points(halo, d);
         points *= grid.hi[d];
     }
-    local = dpari_hx_local_bytes(x, f);
+    local = dpari_hx_local_bytes(plan, f);
     d = dpari_hx_pass_field(&w, 1);
-    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(plan, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
-    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = dpar_comm_alloc(plan->c, bytes, &memory);
     if (st == DPAR_OK) {
-        st = dpari_hx_pin(x, memory, bytes, 1);
+        st = dpari_hx_pin(plan, memory, bytes, 1);
     }
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
@@ -3629,51 +3662,53 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(x->c, st, NULL);
-    for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+    st = dpari_agree(plan->c, st, NULL);
+    for (copy = 0; plan->rank == 0 && copy < dpari_layout_copies(&halo->grid) && st == DPAR_OK;
+         copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
-        st = dpari_hx_compare_copy(x, &w, &grid, copy);
+        st = dpari_hx_compare_copy(plan, &w, &grid, copy);
     }
-    if (x->rank != 0 && st == DPAR_OK) {
-        st = dpari_hx_compare_send(x, &w);
+    if (plan->rank != 0 && st == DPAR_OK) {
+        st = dpari_hx_compare_send(plan, &w);
     }
-    st = dpari_agree(x->c, st, NULL);
+    st = dpari_agree(plan->c, st, NULL);
     if (memory) {
-        (void)dpari_hx_pin(x, memory, bytes, 0);
-        dpar_comm_release(x->c, memory);
+        (void)dpari_hx_pin(plan, memory, bytes, 0);
+        dpar_comm_release(plan->c, memory);
     }
     return st;
 }
 
-static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_find_wrong(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
     dpari_zero(&found, sizeof found);
-    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
-        st = dpari_hx_compare_field(x, f, &found);
+    for (f = 0; f < plan->fields && st == DPAR_OK; f++) {
+        st = dpari_hx_compare_field(plan, f, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(plan->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, plan->c->why.text);
     }
     return found.text[0] == 0 ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what,
+                                                     dpar_why *why)
 {
-    const dpar_status st = dpari_hx_not_idle(x, why);
+    const dpar_status st = dpari_hx_not_idle(plan, why);
     if (st != DPAR_OK) {
         return st;
     }
     switch (what) {
-    case DPAR_HALO_POISON: dpari_hx_poison(x); return DPAR_OK;
-    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
-    case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
-    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
+    case DPAR_HALO_POISON: dpari_hx_poison(plan); return DPAR_OK;
+    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(plan, why);
+    case DPAR_HALO_STALE: return dpari_hx_find_stale(plan, why);
+    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(plan, why);
     default:
         return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
                            what);

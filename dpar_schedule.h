@@ -124,27 +124,27 @@ enum {
     DPAR_STAGE_MAP_COUNT
 };
 
-/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
- * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
- * to 0. Like all sizes of this header, that of a schedule is a multiple of 8, so that an object
- * placed right after it is aligned as well.
+/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set
+ * schedule->ranks and schedule->stages before. The function sets chain = stages, slices = 1, micros
+ * = 0 and all of begin to 0. Like all sizes of this header, that of a schedule is a multiple of 8,
+ * so that an object placed right after it is aligned as well.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
  */
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *schedule, int64_t actions, void *mem,
+                                        int64_t bytes, dpar_why *why);
 
 /* Finds the stage at the other end of a message, or for F, B and I the stage that needs the result.
  * That is the next stage for F, SEND_F and RECV_B, and the previous one for B, I, SEND_B and
  * RECV_F. Returns -1 at a chain's end and for other kinds. Costs O(1). */
-DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t kind, int32_t stage);
 
 /* Appends an action as text: "3F12", or "(0F7;7B3)OVERLAP_F_B" for a joined action and the one
  * after it. An idle action appends nothing. Costs O(1). */
-DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
+DPAR_API void dpar_action_write(const dpar_action *action, dpar_text *text);
 
 /* ---- schedules as text ----
  *
@@ -176,12 +176,12 @@ typedef struct dpar_schedule_read_desc {
  * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
  * same rank. Costs O(text).
  */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *schedule, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);
 
 /* Appends a schedule as text, from which dpar_schedule_read makes the same actions again. `end`
  * ends each line: "\r\n" as Python's csv module writes it, or "\n". Costs O(actions). */
-DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
+DPAR_API void dpar_schedule_write(const dpar_schedule *schedule, const char *end, dpar_text *text);
 
 /* ==== schedule/generate.h ==== */
 
@@ -413,7 +413,7 @@ typedef struct dpar_schedule_check_desc {
  *    most one WAIT_REDUCE_GRAD after it.
  *  - All ranks together reach the end if actions wait for their data only.
  */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
@@ -624,7 +624,7 @@ typedef struct dpar_schedule_simulate_desc {
  * if a sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
  * O(actions + stages + ranks), however long the times are.
  */
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why);
@@ -802,7 +802,7 @@ typedef struct dpar_schedule_slots_desc {
  * in_flight is negative, DPAR_E_RANGE above 65535 slots, or DPAR_E_ROOM if `bytes` is too small.
  * Costs O(actions).
  */
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
@@ -890,7 +890,7 @@ typedef struct dpar_formula {
  * check of the order.
  */
 DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
-                                               const dpar_schedule_times *t, int32_t what,
+                                               const dpar_schedule_times *times, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);
 
 /* ==== schedule/job.h ==== */
@@ -983,7 +983,7 @@ typedef struct dpar_schedule_optimize_result {
  * sufficient. The message is, for example, "cannot fit: rank 2 needs 3 activations of 10 bytes, its
  * cap is 20".
  */
-DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             const dpar_schedule_optimize_desc *job,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why);
@@ -1025,11 +1025,11 @@ typedef struct dpar_schedule_partition_desc {
  * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
  * search ended.
  *
- * s:       receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
- * result:  receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
- *          were evaluated.
- * mem:     aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *          why->bytes is how many it needs. The schedule is first in it.
+ * schedule: receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
+ * result:   receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
+ *           were evaluated.
+ * mem:      aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *           why->bytes is how many it needs. The schedule is first in it.
  *
  * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
  * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in
@@ -1041,7 +1041,7 @@ typedef struct dpar_schedule_partition_desc {
  * DPAR_E_ROOM, and as dpar_schedule_simulate does for `given`. Costs about `tries` times
  * dpar_schedule_optimize, or dpar_schedule_simulate with `given`.
  */
-DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *schedule,
                                              const dpar_schedule_partition_desc *how,
                                              dpar_schedule_optimize_result *result, void *mem,
                                              int64_t bytes, dpar_why *why);
@@ -1098,7 +1098,7 @@ enum {
 /* Draws a Gantt chart and appends it to a text, at the cost that the format states. Fails with
  * DPAR_E_ARG and appends nothing if a time is negative or ends before it starts, an action is not
  * of the schedule, or there is no such format. */
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *text, const dpar_schedule_draw_desc *desc,
                                         int32_t format, dpar_why *why);
 
 /* ==== schedule/sketch.h ==== */
@@ -1118,11 +1118,11 @@ DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_d
  * DPAR_SCHEDULE_DRAW_TRACE. mem:     working memory, aligned as for int64_t. If it is too small,
  * DPAR_E_ROOM says how many bytes are needed.
  *
- * Fails with DPAR_E_ARG if s is no schedule, or DPAR_E_STUCK if its ranks wait for each other;
- * nothing is appended. Costs a simulation and the picture, O(actions x 100).
+ * Fails with DPAR_E_ARG if `schedule` is not a schedule, or DPAR_E_STUCK if its ranks wait for each
+ * other; nothing is appended. Costs a simulation and the picture, O(actions x 100).
  */
-DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
-                                          int64_t bytes, dpar_text *t, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format, void *mem,
+                                          int64_t bytes, dpar_text *text, dpar_why *why);
 
 /* ==== schedule/schedule_selftest.h ==== */
 
@@ -1151,10 +1151,10 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
 /* The bytes for dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not
  * those of a schedule. O(ranks). */
-DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
                                              const dpar_schedule_check_desc *how);
 /* The bytes for dpar_schedule_slots. -1 if dpari_schedule_check_bytes returns -1. O(ranks). */
-DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule);
 /* The bytes for dpar_schedule_lower. -1 if it refuses the list or the passes, and `why` receives
  * the reason. O(actions x max_active). */
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
@@ -1178,7 +1178,7 @@ DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64
 DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* The bytes for dpar_schedule_simulate. -1 if the struct is not a schedule or has more than 2^32 -
  * 2 actions. O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
                                                      const dpar_schedule_simulate_desc *how);
 /* The least bytes for dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and
  * `why` receives the reason. O(stages x ranks). */
@@ -1232,15 +1232,15 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
 }
 
 /* The stage before this one in its chain, or -1 if there is none. */
-DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
+DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *schedule, int32_t stage)
 {
-    return stage % s->chain == 0 ? -1 : stage - 1;
+    return stage % schedule->chain == 0 ? -1 : stage - 1;
 }
 
 /* The stage after this one in its chain, or -1 if there is none. */
-DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
+DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *schedule, int32_t stage)
 {
-    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+    return (stage + 1) % schedule->chain == 0 ? -1 : stage + 1;
 }
 
 /* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
@@ -1257,9 +1257,9 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 }
 
 /* As dpar_schedule_init, with the ranks and stages as arguments. */
-DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                                int64_t actions, void *mem, int64_t bytes,
-                                                dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
+                                                int32_t stages, int64_t actions, void *mem,
+                                                int64_t bytes, dpar_why *why);
 
 /* ==== schedule/order.h ==== */
 
@@ -1280,9 +1280,10 @@ DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 /* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of s, whose other fields and arrays are filled. work is aligned as for int64_t.
+/* Fills the lists of `schedule`, whose other fields and arrays are filled. work is aligned as for
+ * int64_t.
  */
-DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work);
 
 /* ==== schedule/exact.h ==== */
 
@@ -1334,7 +1335,7 @@ DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job,
  * does.
  */
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                              int64_t known, dpar_schedule *s,
+                                              int64_t known, dpar_schedule *schedule,
                                               dpar_schedule_optimize_result *result, void *mem,
                                               int64_t bytes, dpar_why *why);
 
@@ -1389,37 +1390,39 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
 
 /* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
  * to W. */
-DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int32_t stage)
 {
-    if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
+    if (times->hold_forward.each == NULL && times->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
     if (kind == DPARI_F) {
-        return dpari_each_at(&t->hold_forward, stage);
+        return dpari_each_at(&times->hold_forward, stage);
     }
-    return dpari_each_at(kind == DPARI_I ? &t->hold_input : &t->hold_weight, stage);
+    return dpari_each_at(kind == DPARI_I ? &times->hold_input : &times->hold_weight, stage);
 }
 
 /* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
  * and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
-    const dpar_schedule_times *t = job->times;
-    int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
+    const dpar_schedule_times *times = job->times;
+    int64_t whole = dpari_each_at(&times->backward, stage),
+            input = dpari_each_at(&times->input, stage);
     if (job->split) {
         return input;
     }
-    return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
+    return whole > 0 ? whole : input + dpari_each_at(&times->weight, stage);
 }
 
 /* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
  * up. It is computed digit by digit, because the product may exceed 64 bits. */
-DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
+DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t stage)
 {
-    int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
+    int64_t bytes = dpari_each_at(&times->bytes, stage),
+            wide = dpari_each_at(&times->bandwidth, stage);
     int64_t time, left, digit;
     if (wide <= 0) {
-        return dpari_each_at(&t->latency, stage);
+        return dpari_each_at(&times->latency, stage);
     }
     time = bytes / wide;
     left = bytes % wide;
@@ -1431,7 +1434,7 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
         left = 10 * left % wide;
     }
     time += left > 0;
-    return dpari_each_at(&t->latency, stage) + time;
+    return dpari_each_at(&times->latency, stage) + time;
 }
 
 /* The DPAR_ACTION_x of a kind. */
@@ -1447,100 +1450,101 @@ DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 }
 
 /* Empties the schedule. */
-DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
+DPARI_FN void dpari_pipe_reset(dpari_pipe *pipe)
 {
     int32_t i;
-    for (i = 0; i < q->stages; i++) {
-        q->done[DPARI_F][i] = q->done[DPARI_I][i] = q->done[DPARI_W][i] = 0;
+    for (i = 0; i < pipe->stages; i++) {
+        pipe->done[DPARI_F][i] = pipe->done[DPARI_I][i] = pipe->done[DPARI_W][i] = 0;
     }
-    for (i = 0; i < q->ranks; i++) {
-        q->free[i] = q->count[i] = 0;
-        q->held[i] = q->always[i];
-        q->start[i] = DPARI_NEVER;
+    for (i = 0; i < pipe->ranks; i++) {
+        pipe->free[i] = pipe->count[i] = 0;
+        pipe->held[i] = pipe->always[i];
+        pipe->start[i] = DPARI_NEVER;
     }
 }
 
 /* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
  * known yet. */
-DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t stage)
 {
-    int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
-    int last = kind == DPARI_I && from == q->stages; /* after the loss, I needs its own F only */
+    int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
+    int last = kind == DPARI_I && from == pipe->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
     if (from < 0) {
         return 0;
     }
     from = last ? stage : from;
-    if (q->done[of][from] <= k) {
+    if (pipe->done[of][from] <= k) {
         return DPARI_NEVER;
     }
-    return q->end[of][(int64_t)from * q->micros + k] +
-           (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
+    return pipe->end[of][(int64_t)from * pipe->micros + k] +
+           (last ? 0 : pipe->lag[kind == DPARI_F ? from : stage]);
 }
 
 /* True if the stage has a next action of this kind and its memory fits, so that it may start once
  * its input has arrived. */
-DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN int dpari_pipe_may(const dpari_pipe *pipe, int kind, int32_t stage)
 {
     if (kind == DPARI_W) {
-        return q->done[DPARI_W][stage] < q->done[DPARI_I][stage] && q->split;
+        return pipe->done[DPARI_W][stage] < pipe->done[DPARI_I][stage] && pipe->split;
     }
-    if (q->done[kind][stage] >= q->micros) {
+    if (pipe->done[kind][stage] >= pipe->micros) {
         return 0;
     }
-    return kind == DPARI_I ||
-           q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
+    return kind == DPARI_I || pipe->hold[DPARI_F][stage] <=
+                                  pipe->cap[pipe->rank[stage]] - pipe->held[pipe->rank[stage]];
 }
 
 /* Appends the stage's next action of a kind, as early as possible. The arrival of its input must be
  * known. */
-DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
 {
-    int32_t r = q->rank[stage], k = q->done[kind][stage];
-    int64_t at = q->free[r];
+    int32_t r = pipe->rank[stage], k = pipe->done[kind][stage];
+    int64_t at = pipe->free[r];
     if (kind != DPARI_W) {
-        at = dpari_most(at, dpari_pipe_arrival(q, kind, stage));
-        q->end[kind][(int64_t)stage * q->micros + k] = at + q->time[kind][stage];
+        at = dpari_most(at, dpari_pipe_arrival(pipe, kind, stage));
+        pipe->end[kind][(int64_t)stage * pipe->micros + k] = at + pipe->time[kind][stage];
     }
-    if (q->action != NULL) {
-        dpar_action *a = &q->action[q->begin[r] + q->count[r]];
-        dpari_zero(a, sizeof(*a));
-        a->kind = dpari_pipe_kind(q->split, kind);
-        a->stage = (uint16_t)stage;
-        a->micro_batch = (uint16_t)k;
+    if (pipe->action != NULL) {
+        dpar_action *action = &pipe->action[pipe->begin[r] + pipe->count[r]];
+        dpari_zero(action, sizeof(*action));
+        action->kind = dpari_pipe_kind(pipe->split, kind);
+        action->stage = (uint16_t)stage;
+        action->micro_batch = (uint16_t)k;
     }
-    q->done[kind][stage] = k + 1;
-    q->count[r]++;
-    q->start[r] = q->start[r] == DPARI_NEVER ? at : q->start[r];
-    q->free[r] = at + q->time[kind][stage];
-    q->held[r] += q->hold[kind][stage];
+    pipe->done[kind][stage] = k + 1;
+    pipe->count[r]++;
+    pipe->start[r] = pipe->start[r] == DPARI_NEVER ? at : pipe->start[r];
+    pipe->free[r] = at + pipe->time[kind][stage];
+    pipe->held[r] += pipe->hold[kind][stage];
 }
 
-/* Fills rank_of and begin of s and makes dpari_pipe_put write its actions there. s must have
- * capacity for all actions. */
-DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
+/* Fills rank_of and begin of `schedule` and makes dpari_pipe_put write its actions there.
+ * `schedule` must have capacity for all actions. */
+DPARI_FN void dpari_pipe_open(dpari_pipe *pipe, dpar_schedule *schedule)
 {
     int32_t r, i;
-    s->micro_batches = q->micros;
-    for (i = 0; i < q->stages; i++) {
-        s->rank_of[i] = (uint16_t)q->rank[i];
+    schedule->micro_batches = pipe->micros;
+    for (i = 0; i < pipe->stages; i++) {
+        schedule->rank_of[i] = (uint16_t)pipe->rank[i];
     }
-    for (r = 0; r < q->ranks; r++) {
-        q->begin[r] = s->begin[r];
-        s->begin[r + 1] =
-            s->begin[r] + (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (q->split ? 3 : 2);
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->begin[r] = schedule->begin[r];
+        schedule->begin[r + 1] =
+            schedule->begin[r] +
+            (int64_t)(pipe->first[r + 1] - pipe->first[r]) * pipe->micros * (pipe->split ? 3 : 2);
     }
-    q->action = s->action;
+    pipe->action = schedule->action;
 }
 
 /* Computes makespan and span of the schedule so far. */
-DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
+DPARI_FN void dpari_pipe_measure(const dpari_pipe *pipe, int64_t *makespan, int64_t *span)
 {
     int32_t r;
     *makespan = *span = 0;
-    for (r = 0; r < q->ranks; r++) {
-        *makespan = dpari_most(*makespan, q->free[r]);
-        *span = dpari_most(*span, q->free[r] - q->start[r]);
+    for (r = 0; r < pipe->ranks; r++) {
+        *makespan = dpari_most(*makespan, pipe->free[r]);
+        *span = dpari_most(*span, pipe->free[r] - pipe->start[r]);
     }
 }
 
@@ -1568,86 +1572,86 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 }
 
 /* Fills the map of stages and the times of messages. */
-DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
+DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
-    for (r = 0; r < q->ranks; r++) {
-        q->first[r] = n;
-        for (s = 0; s < q->stages; s++) {
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->first[r] = n;
+        for (s = 0; s < pipe->stages; s++) {
             if (dpari_pipe_rank(job, s) == r) {
-                q->rank[s] = r;
-                q->list[n++] = s;
+                pipe->rank[s] = r;
+                pipe->list[n++] = s;
             }
         }
     }
-    q->first[q->ranks] = n;
-    for (s = 0; s < q->stages; s++) {
-        q->lag[s] = s + 1 < q->stages && q->rank[s] != q->rank[s + 1]
-                        ? dpari_pipe_message(job->times, s)
-                        : 0;
+    pipe->first[pipe->ranks] = n;
+    for (s = 0; s < pipe->stages; s++) {
+        pipe->lag[s] = s + 1 < pipe->stages && pipe->rank[s] != pipe->rank[s + 1]
+                           ? dpari_pipe_message(job->times, s)
+                           : 0;
     }
 }
 
 /* Fills the times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
+DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
-    for (r = 0; r < q->ranks; r++) {
+    for (r = 0; r < pipe->ranks; r++) {
         int64_t cap = dpari_each_at(&job->cap, r);
-        q->cap[r] = cap > 0 ? cap : INT64_MAX;
-        q->always[r] = 0;
+        pipe->cap[r] = cap > 0 ? cap : INT64_MAX;
+        pipe->always[r] = 0;
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t *always = &q->always[q->rank[s]];
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t *always = &pipe->always[pipe->rank[s]];
         *always += dpari_each_at(&job->times->hold_always, s);
-        q->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
-        q->time[DPARI_I][s] = dpari_pipe_back(job, s);
-        q->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
-        q->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
-        q->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
-        q->hold[DPARI_I][s] =
-            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -q->hold[DPARI_F][s];
+        pipe->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
+        pipe->time[DPARI_I][s] = dpari_pipe_back(job, s);
+        pipe->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
+        pipe->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
+        pipe->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
+        pipe->hold[DPARI_I][s] =
+            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -pipe->hold[DPARI_F][s];
     }
 }
 
 /* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
  * them. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
     int k;
-    q->ranks = job->ranks;
-    q->stages = job->stages;
-    q->micros = job->micro_batches;
-    q->split = job->split;
+    pipe->ranks = job->ranks;
+    pipe->stages = job->stages;
+    pipe->micros = job->micro_batches;
+    pipe->split = job->split;
     for (k = 0; k < 3; k++) {
-        q->time[k] = dpari_pipe_wide(&at, s);
-        q->hold[k] = dpari_pipe_wide(&at, s);
+        pipe->time[k] = dpari_pipe_wide(&at, s);
+        pipe->hold[k] = dpari_pipe_wide(&at, s);
     }
     for (k = 0; k < 2; k++) {
-        q->end[k] = dpari_pipe_wide(&at, s * q->micros);
-        q->next[k] = dpari_pipe_wide(&at, s);
+        pipe->end[k] = dpari_pipe_wide(&at, s * pipe->micros);
+        pipe->next[k] = dpari_pipe_wide(&at, s);
     }
-    q->lag = dpari_pipe_wide(&at, s);
-    q->cap = dpari_pipe_wide(&at, p);
-    q->free = dpari_pipe_wide(&at, p);
-    q->held = dpari_pipe_wide(&at, p);
-    q->start = dpari_pipe_wide(&at, p);
-    q->count = dpari_pipe_wide(&at, p);
-    q->always = dpari_pipe_wide(&at, p);
-    q->begin = dpari_pipe_wide(&at, p);
-    q->sum = dpari_pipe_wide(&at, p);
-    q->rank = dpari_pipe_narrow(&at, s);
-    q->list = dpari_pipe_narrow(&at, s);
+    pipe->lag = dpari_pipe_wide(&at, s);
+    pipe->cap = dpari_pipe_wide(&at, p);
+    pipe->free = dpari_pipe_wide(&at, p);
+    pipe->held = dpari_pipe_wide(&at, p);
+    pipe->start = dpari_pipe_wide(&at, p);
+    pipe->count = dpari_pipe_wide(&at, p);
+    pipe->always = dpari_pipe_wide(&at, p);
+    pipe->begin = dpari_pipe_wide(&at, p);
+    pipe->sum = dpari_pipe_wide(&at, p);
+    pipe->rank = dpari_pipe_narrow(&at, s);
+    pipe->list = dpari_pipe_narrow(&at, s);
     for (k = 0; k < 3; k++) {
-        q->done[k] = dpari_pipe_narrow(&at, s);
+        pipe->done[k] = dpari_pipe_narrow(&at, s);
     }
-    q->first = dpari_pipe_narrow(&at, p + 1);
-    q->action = NULL;
-    dpari_pipe_place(q, job);
-    dpari_pipe_fill(q, job);
-    dpari_pipe_reset(q);
+    pipe->first = dpari_pipe_narrow(&at, p + 1);
+    pipe->action = NULL;
+    dpari_pipe_place(pipe, job);
+    dpari_pipe_fill(pipe, job);
+    dpari_pipe_reset(pipe);
     return (char *)mem + dpari_pipe_bytes(job);
 }
 
@@ -1672,9 +1676,9 @@ DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
-DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                                int64_t actions, void *mem, int64_t bytes,
-                                                dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
+                                                int32_t stages, int64_t actions, void *mem,
+                                                int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -1690,36 +1694,37 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
                          "a schedule of %ld actions on %d ranks needs %ld bytes, got %ld", actions,
                          ranks, needed, bytes);
     }
-    s->ranks = ranks;
-    s->stages = stages;
-    s->micro_batches = 0;
-    s->chain = stages;
-    s->slices = 1;
-    s->begin = (int64_t *)mem;
-    s->action = (dpar_action *)(void *)(s->begin + ranks + 1);
-    s->rank_of = (uint16_t *)(void *)(s->action + actions);
+    schedule->ranks = ranks;
+    schedule->stages = stages;
+    schedule->micro_batches = 0;
+    schedule->chain = stages;
+    schedule->slices = 1;
+    schedule->begin = (int64_t *)mem;
+    schedule->action = (dpar_action *)(void *)(schedule->begin + ranks + 1);
+    schedule->rank_of = (uint16_t *)(void *)(schedule->action + actions);
     for (r = 0; r <= ranks; r++) {
-        s->begin[r] = 0;
+        schedule->begin[r] = 0;
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *schedule, int64_t actions, void *mem,
+                                        int64_t bytes, dpar_why *why)
 {
-    return dpari_schedule_empty(s, s->ranks, s->stages, actions, mem, bytes, why);
+    return dpari_schedule_empty(schedule, schedule->ranks, schedule->stages, actions, mem, bytes,
+                                why);
 }
 
-DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t kind, int32_t stage)
 {
     switch (kind) {
     case DPAR_ACTION_FORWARD:
     case DPAR_ACTION_SEND_F:
-    case DPAR_ACTION_RECV_B: return dpari_schedule_behind(s, stage);
+    case DPAR_ACTION_RECV_B: return dpari_schedule_behind(schedule, stage);
     case DPAR_ACTION_BACKWARD:
     case DPAR_ACTION_INPUT:
     case DPAR_ACTION_SEND_B:
-    case DPAR_ACTION_RECV_F: return dpari_schedule_before(s, stage);
+    case DPAR_ACTION_RECV_F: return dpari_schedule_before(schedule, stage);
     default: return -1;
     }
 }
@@ -1727,28 +1732,28 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 /* ---- names ---------------------------------------------------------------------------------- */
 
 /* Writes an action, but not the other half of a joined pair. */
-static void dpari_action_put(const dpar_action *a, dpar_text *t)
+static void dpari_action_put(const dpar_action *action, dpar_text *text)
 {
-    if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
+    if (action->kind == DPAR_ACTION_IDLE || action->kind >= DPAR_ACTION_COUNT) {
         return;
     }
-    dpari_text_int(t, a->stage); /* not dpari_text_say, which takes more stack */
-    dpar_text_put(t, dpari_action_name(a->kind));
-    if (dpari_action_has_micro(a->kind)) {
-        dpari_text_int(t, a->micro_batch);
+    dpari_text_int(text, action->stage); /* not dpari_text_say, which takes more stack */
+    dpar_text_put(text, dpari_action_name(action->kind));
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_text_int(text, action->micro_batch);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *a, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *action, dpar_text *text)
 {
-    if (a->joined) {
-        dpari_text_char(t, '(');
+    if (action->joined) {
+        dpari_text_char(text, '(');
     }
-    dpari_action_put(a, t);
-    if (a->joined) {
-        dpari_text_char(t, ';');
-        dpari_action_put(a + 1, t);
-        dpar_text_put(t, ")OVERLAP_F_B");
+    dpari_action_put(action, text);
+    if (action->joined) {
+        dpari_text_char(text, ';');
+        dpari_action_put(action + 1, text);
+        dpar_text_put(text, ")OVERLAP_F_B");
     }
 }
 
@@ -1763,30 +1768,30 @@ typedef struct dpari_csv {
 } dpari_csv;
 
 /* Returns the byte at the position, or -1 at the end of the text. */
-static int dpari_csv_peek(const dpari_csv *c)
+static int dpari_csv_peek(const dpari_csv *csv)
 {
-    return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
+    return csv->at < csv->n ? (unsigned char)csv->s[csv->at] : -1;
 }
 
 /* "line 2, column 14: expected a stage's number, not 'F0xyz'". */
-static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_why *why)
+static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpar_why *why)
 {
     dpar_text t;
-    size_t end = c->at;
-    while (end < c->n && end < c->at + 24 && c->s[end] >= ' ' && c->s[end] != ',') {
+    size_t end = csv->at;
+    while (end < csv->n && end < csv->at + 24 && csv->s[end] >= ' ' && csv->s[end] != ',') {
         end++;
     }
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "line ");
-        dpari_text_int(&t, c->line);
+        dpari_text_int(&t, csv->line);
         dpar_text_put(&t, ", column ");
-        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpari_text_int(&t, (int64_t)(csv->at - csv->line_start) + 1);
         dpar_text_put(&t, ": expected ");
         dpar_text_put(&t, expected);
-        if (end > c->at) {
+        if (end > csv->at) {
             dpar_text_put(&t, ", not '");
-            dpari_text_slice(&t, c->s + c->at, end - c->at);
+            dpari_text_slice(&t, csv->s + csv->at, end - csv->at);
             dpar_text_put(&t, "'");
         }
     }
@@ -1794,16 +1799,17 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
 }
 
 /* Reads a number, 0 to 65534. */
-static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
+static dpar_status dpari_csv_number(dpari_csv *csv, const char *what, uint16_t *value,
+                                    dpar_why *why)
 {
-    dpari_csv start = *c;
+    dpari_csv start = *csv;
     int32_t v = 0;
-    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MAX_STAGES) {
-        v = 10 * v + (dpari_csv_peek(c) - '0');
-        c->at++;
+    while (dpari_csv_peek(csv) >= '0' && dpari_csv_peek(csv) <= '9' && v < DPAR_MAX_STAGES) {
+        v = 10 * v + (dpari_csv_peek(csv) - '0');
+        csv->at++;
     }
-    if (c->at == start.at) {
-        return dpari_csv_say(c, what, why);
+    if (csv->at == start.at) {
+        return dpari_csv_say(csv, what, why);
     }
     if (v >= DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "a number of 0 to 65534", why);
@@ -1813,176 +1819,178 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
 }
 
 /* Reads the name of a kind, the longest one that matches. Returns DPAR_ACTION_IDLE if none does. */
-static uint8_t dpari_csv_kind(dpari_csv *c)
+static uint8_t dpari_csv_kind(dpari_csv *csv)
 {
     size_t most = 0;
     int kind, best = DPAR_ACTION_IDLE;
     for (kind = DPAR_ACTION_FORWARD; kind < DPAR_ACTION_COUNT; kind++) {
         size_t n = dpari_length(dpari_action_name(kind));
-        if (n > most && n <= c->n - c->at &&
-            dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
+        if (n > most && n <= csv->n - csv->at &&
+            dpari_spells(csv->s + csv->at, n, dpari_action_name(kind))) {
             most = n;
             best = kind;
         }
     }
-    c->at += most;
+    csv->at += most;
     return (uint8_t)best;
 }
 
-static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
+static dpar_status dpari_csv_action(dpari_csv *csv, dpar_action *action, dpar_why *why)
 {
     dpar_status st;
-    dpari_zero(a, sizeof(*a));
-    st = dpari_csv_number(c, "a stage's number", &a->stage, why);
+    dpari_zero(action, sizeof(*action));
+    st = dpari_csv_number(csv, "a stage's number", &action->stage, why);
     if (st != DPAR_OK) {
         return st;
     }
-    a->kind = dpari_csv_kind(c);
-    if (a->kind == DPAR_ACTION_IDLE) {
-        return dpari_csv_say(c,
+    action->kind = dpari_csv_kind(csv);
+    if (action->kind == DPAR_ACTION_IDLE) {
+        return dpari_csv_say(csv,
                              "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
                              "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
-    if (dpari_action_has_micro(a->kind)) {
-        st = dpari_csv_number(c, "a micro-batch's number", &a->micro_batch, why);
-        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro_batch + 1);
+    if (dpari_action_has_micro(action->kind)) {
+        st = dpari_csv_number(csv, "a micro-batch's number", &action->micro_batch, why);
+        csv->micros = (int32_t)dpari_most(csv->micros, (int32_t)action->micro_batch + 1);
     }
-    c->stages = (int32_t)dpari_most(c->stages, (int32_t)a->stage + 1);
+    csv->stages = (int32_t)dpari_most(csv->stages, (int32_t)action->stage + 1);
     return st;
 }
 
 /* Reads a fixed text. */
-static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
+static dpar_status dpari_csv_word(dpari_csv *csv, const char *word, dpar_why *why)
 {
     size_t n = dpari_length(word);
-    if (n > c->n - c->at || !dpari_spells(c->s + c->at, n, word)) {
-        return dpari_csv_say(c, word, why);
+    if (n > csv->n - csv->at || !dpari_spells(csv->s + csv->at, n, word)) {
+        return dpari_csv_say(csv, word, why);
     }
-    c->at += n;
+    csv->at += n;
     return DPAR_OK;
 }
 
-static void dpari_csv_blanks(dpari_csv *c)
+static void dpari_csv_blanks(dpari_csv *csv)
 {
-    while (dpari_csv_peek(c) == ' ' || dpari_csv_peek(c) == '\t') {
-        c->at++;
+    while (dpari_csv_peek(csv) == ' ' || dpari_csv_peek(csv) == '\t') {
+        csv->at++;
     }
 }
 
 /* Reads the rest of (<F>;<B or I>)OVERLAP_F_B after the "(". */
-static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
+static dpar_status dpari_csv_joined(dpari_csv *csv, dpar_action *action, dpar_why *why)
 {
-    dpari_csv start = *c;
-    dpar_status st = dpari_csv_action(c, a, why);
-    a->joined = 1;
-    if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
+    dpari_csv start = *csv;
+    dpar_status st = dpari_csv_action(csv, action, why);
+    action->joined = 1;
+    if (st == DPAR_OK && action->kind != DPAR_ACTION_FORWARD) {
         return dpari_csv_say(&start, "an F, which a B or I overlaps", why);
     }
     if (st == DPAR_OK) {
-        st = dpari_csv_word(c, ";", why);
+        st = dpari_csv_word(csv, ";", why);
     }
     if (st == DPAR_OK) {
-        start = *c;
-        st = dpari_csv_action(c, a + 1, why);
-        if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
+        start = *csv;
+        st = dpari_csv_action(csv, action + 1, why);
+        if (st == DPAR_OK && action[1].kind != DPAR_ACTION_BACKWARD &&
+            action[1].kind != DPAR_ACTION_INPUT) {
             return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
-    return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
+    return st == DPAR_OK ? dpari_csv_word(csv, ")OVERLAP_F_B", why) : st;
 }
 
 /* True at the end of a line. Moves past the CR of a CRLF. */
-static int dpari_csv_line_ends(dpari_csv *c)
+static int dpari_csv_line_ends(dpari_csv *csv)
 {
-    if (c->n - c->at > 1 && c->s[c->at] == '\r' && c->s[c->at + 1] == '\n') {
-        c->at++;
+    if (csv->n - csv->at > 1 && csv->s[csv->at] == '\r' && csv->s[csv->at + 1] == '\n') {
+        csv->at++;
     }
-    return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
+    return dpari_csv_peek(csv) == '\n' || dpari_csv_peek(csv) == -1;
 }
 
 /* Reads a cell, which has one action or a joined pair. The position is then at the comma, the end
  * of the line or the end of the text. */
-static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
+static dpar_status dpari_csv_cell(dpari_csv *csv, dpar_action a[2], int *count, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int next;
     *count = 1;
-    dpari_csv_blanks(c);
-    next = dpari_csv_peek(c);
+    dpari_csv_blanks(csv);
+    next = dpari_csv_peek(csv);
     dpari_zero(a, 2 * sizeof(*a));
     if (next == '(') {
-        c->at++;
+        csv->at++;
         *count = 2;
-        st = dpari_csv_joined(c, a, why);
+        st = dpari_csv_joined(csv, a, why);
     } else if (next == '"') {
-        st = dpari_csv_word(c, "\"\"", why);
+        st = dpari_csv_word(csv, "\"\"", why);
     } else if (next != ',' && next != '\r' && next != '\n' && next != -1) {
-        st = dpari_csv_action(c, a, why);
+        st = dpari_csv_action(csv, a, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_csv_blanks(c);
-    if (!dpari_csv_line_ends(c) && dpari_csv_peek(c) != ',') {
-        return dpari_csv_say(c, "a comma or the end of the line", why);
+    dpari_csv_blanks(csv);
+    if (!dpari_csv_line_ends(csv) && dpari_csv_peek(csv) != ',') {
+        return dpari_csv_say(csv, "a comma or the end of the line", why);
     }
     return DPAR_OK;
 }
 
 /* Skips a comment up to the end of its line. Returns 1 if there was one. */
-static int dpari_csv_comment(dpari_csv *c)
+static int dpari_csv_comment(dpari_csv *csv)
 {
-    int comment = dpari_csv_peek(c) == '#';
-    while (comment && c->at < c->n && c->s[c->at] != '\n') {
-        c->at++;
+    int comment = dpari_csv_peek(csv) == '#';
+    while (comment && csv->at < csv->n && csv->s[csv->at] != '\n') {
+        csv->at++;
     }
     return comment;
 }
 
-/* Reads a line, which is the list of a rank. If s is not NULL, its actions are written to s. */
-static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
+/* Reads a line, which is the list of a rank. If `schedule` is not NULL, the actions are written to
+ * it. */
+static dpar_status dpari_csv_line(dpari_csv *csv, dpar_schedule *schedule, dpar_why *why)
 {
     dpar_action a[2];
-    dpari_csv start = *c;
-    int count, k, more = !dpari_csv_line_ends(c);
+    dpari_csv start = *csv;
+    int count, k, more = !dpari_csv_line_ends(csv);
     while (more) {
-        dpar_status st = dpari_csv_cell(c, a, &count, why);
+        dpar_status st = dpari_csv_cell(csv, a, &count, why);
         if (st != DPAR_OK) {
             return st;
         }
-        for (k = 0; k < count && s != NULL; k++) {
-            s->action[c->actions + k] = a[k];
+        for (k = 0; k < count && schedule != NULL; k++) {
+            schedule->action[csv->actions + k] = a[k];
         }
-        c->actions += count;
-        more = dpari_csv_peek(c) == ',';
-        c->at += (size_t)more;
+        csv->actions += count;
+        more = dpari_csv_peek(csv) == ',';
+        csv->at += (size_t)more;
     }
-    if (++c->rows > DPAR_MAX_STAGES) {
+    if (++csv->rows > DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "at most 65535 ranks", why);
     }
     return DPAR_OK;
 }
 
 /* Reads the whole text. */
-static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
-                                             dpar_schedule *s, dpar_why *why)
+static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *csv, const char *text, size_t n,
+                                             dpar_schedule *schedule, dpar_why *why)
 {
-    dpari_zero(c, sizeof(*c));
-    c->s = text;
-    c->n = n;
-    for (c->line = 1; c->at < n; c->line++) {
-        c->line_start = c->at;
-        if (!dpari_csv_comment(c)) {
-            dpar_status st = dpari_csv_line(c, s, why);
+    dpari_zero(csv, sizeof(*csv));
+    csv->s = text;
+    csv->n = n;
+    for (csv->line = 1; csv->at < n; csv->line++) {
+        csv->line_start = csv->at;
+        if (!dpari_csv_comment(csv)) {
+            dpar_status st = dpari_csv_line(csv, schedule, why);
             if (st != DPAR_OK) {
                 return st;
             }
-            if (s != NULL) {
-                s->begin[c->rows] = c->actions;
+            if (schedule != NULL) {
+                schedule->begin[csv->rows] = csv->actions;
             }
         }
-        c->at += (size_t)(c->at < n); /* past the line's end */
+        csv->at += (size_t)(csv->at < n); /* past the line's end */
     }
     return DPAR_OK;
 }
@@ -2003,61 +2011,64 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
 }
 
 /* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
-static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
     const uint16_t nobody = 65535;
     int32_t r, i;
     int64_t k;
-    for (i = 0; i < s->stages; i++) {
-        s->rank_of[i] = nobody;
+    for (i = 0; i < schedule->stages; i++) {
+        schedule->rank_of[i] = nobody;
     }
-    for (r = 0; r < s->ranks; r++) {
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            const dpar_action *a = &s->action[k];
-            if (a->kind == DPAR_ACTION_IDLE) {
+    for (r = 0; r < schedule->ranks; r++) {
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            const dpar_action *action = &schedule->action[k];
+            if (action->kind == DPAR_ACTION_IDLE) {
                 continue;
             }
-            if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
-                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", (int32_t)a->stage,
-                                   (int32_t)s->rank_of[a->stage], r);
+            if (schedule->rank_of[action->stage] != nobody &&
+                schedule->rank_of[action->stage] != r) {
+                return dpari_wrong(why, "stage %d is on rank %d and on rank %d",
+                                   (int32_t)action->stage,
+                                   (int32_t)schedule->rank_of[action->stage], r);
             }
-            s->rank_of[a->stage] = (uint16_t)r;
+            schedule->rank_of[action->stage] = (uint16_t)r;
         }
     }
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == nobody) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] == nobody) {
             return dpari_wrong(why, "stage %d has no action, but stage %d is on rank %d", i,
-                               s->stages - 1, (int32_t)s->rank_of[s->stages - 1]);
+                               schedule->stages - 1,
+                               (int32_t)schedule->rank_of[schedule->stages - 1]);
         }
     }
     return DPAR_OK;
 }
 
 /* Fills the peers of messages. */
-static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        dpar_action *a = &s->action[k];
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        dpar_action *action = &schedule->action[k];
         int32_t other;
-        if (a->kind < DPAR_ACTION_SEND_F || a->kind > DPAR_ACTION_RECV_B) {
+        if (action->kind < DPAR_ACTION_SEND_F || action->kind > DPAR_ACTION_RECV_B) {
             continue;
         }
-        other = dpar_schedule_partner(s, a->kind, a->stage);
-        if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
+        other = dpar_schedule_partner(schedule, action->kind, action->stage);
+        if (other < 0 || schedule->rank_of[other] == schedule->rank_of[action->stage]) {
             return dpari_wrong(why,
                                other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
                                          : "%d%s%d is not needed, because stage %d is on the same "
                                            "rank",
-                               (int32_t)a->stage, dpari_action_name(a->kind),
-                               (int32_t)a->micro_batch, other < 0 ? a->stage : other);
+                               (int32_t)action->stage, dpari_action_name(action->kind),
+                               (int32_t)action->micro_batch, other < 0 ? action->stage : other);
         }
-        a->peer = s->rank_of[other];
+        action->peer = schedule->rank_of[other];
     }
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *schedule,
                                                    const dpar_schedule_read_desc *in, void *mem,
                                                    int64_t bytes, dpar_why *why)
 {
@@ -2087,28 +2098,31 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         st = dpari_csv_peers(&got, why);
     }
     if (st == DPAR_OK) {
-        *s = got;
+        *schedule = got;
     }
     return st;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, const char *end,
+                                             dpar_text *text)
 {
     int32_t r;
     int64_t k;
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_ACTION_IDLE) {
-            dpar_text_put(t, "\"\"");
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[r + 1] == schedule->begin[r] + 1 &&
+            schedule->action[schedule->begin[r]].kind == DPAR_ACTION_IDLE) {
+            dpar_text_put(text, "\"\"");
         }
-        for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
-            if (k > s->begin[r]) {
-                dpari_text_char(t, ',');
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1];
+             k += 1 + schedule->action[k].joined) {
+            if (k > schedule->begin[r]) {
+                dpari_text_char(text, ',');
             }
-            dpar_action_write(&s->action[k], t);
+            dpar_action_write(&schedule->action[k], text);
         }
-        dpar_text_put(t, end);
+        dpar_text_put(text, end);
     }
 }
 
@@ -2283,10 +2297,11 @@ DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
     return order->slices > 0 ? order->slices : 2;
 }
 
-static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
+static int32_t dpari_order_rank(const dpar_schedule_desc *desc, int32_t stage)
 {
-    return o->rank_of != NULL ? o->rank_of[stage]
-                              : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+    return desc->rank_of != NULL
+               ? desc->rank_of[stage]
+               : dpari_stage_rank(dpari_order_map(desc->rule), desc->ranks, stage);
 }
 
 /* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
@@ -2299,145 +2314,149 @@ typedef struct dpari_plan {
 
 /* Sets the sizes of the groups as dpar_schedule_desc.group describes. A last group with fewer than
  * p micro-batches is shared among the full groups. */
-static void dpari_plan_groups(dpari_plan *k, int32_t group)
+static void dpari_plan_groups(dpari_plan *plan, int32_t group)
 {
-    int32_t n = group > 0 ? group : k->p;
-    k->size = n < k->m ? n : k->m;
-    k->wide = 0;
-    if (n < k->m && k->m % n < k->p) {
-        k->size = k->m / (k->m / n);
-        k->wide = k->m % (k->m / n);
+    int32_t n = group > 0 ? group : plan->p;
+    plan->size = n < plan->m ? n : plan->m;
+    plan->wide = 0;
+    if (n < plan->m && plan->m % n < plan->p) {
+        plan->size = plan->m / (plan->m / n);
+        plan->wide = plan->m % (plan->m / n);
     }
 }
 
-static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
+static dpari_plan dpari_plan_of(const dpar_schedule_desc *desc)
 {
     dpari_plan k;
-    k.rule = o->rule;
-    k.p = o->ranks;
-    k.v = dpari_order_chunks(o);
-    k.stages = o->stages > 0 ? o->stages : k.p * k.v;
-    k.slices = dpari_order_slices(o);
-    k.m = o->micro_batches * k.slices;
-    k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
-    dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
+    k.rule = desc->rule;
+    k.p = desc->ranks;
+    k.v = dpari_order_chunks(desc);
+    k.stages = desc->stages > 0 ? desc->stages : k.p * k.v;
+    k.slices = dpari_order_slices(desc);
+    k.m = desc->micro_batches * k.slices;
+    k.lifo = desc->lifo || desc->rule == DPAR_SCHEDULE_BREADTH_FIRST;
+    dpari_plan_groups(&k, dpari_order_groups(desc->rule) ? desc->group : k.m);
     return k;
 }
 
 /* ---- checks of an order --------------------------------------------------------------------- */
 
-static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_numbers(const dpar_schedule_desc *desc, dpar_why *why)
 {
-    const char *name = dpar_schedule_name(o->rule);
-    if (o->rule == 0) {
+    const char *name = dpar_schedule_name(desc->rule);
+    if (desc->rule == 0) {
         return dpari_wrong(why, "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
     }
-    if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", o->rule,
+    if (desc->rule < 0 || desc->rule >= DPAR_SCHEDULE_END) {
+        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", desc->rule,
                            (int32_t)DPAR_SCHEDULE_END - 1);
     }
-    if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", o->ranks,
+    if (desc->ranks < 1 || desc->ranks > DPAR_MAX_STAGES) {
+        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", desc->ranks,
                            (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", o->micro_batches,
+    if (desc->micro_batches < 1 || desc->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", desc->micro_batches,
                            (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
-    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
-        return dpari_wrong(
-            why, "slices=%d; seq1f1b allows 1 or more, the other rules have no slices", o->slices);
+    if (desc->slices < 0 || (desc->slices > 1 && desc->rule != DPAR_SCHEDULE_SEQ1F1B)) {
+        return dpari_wrong(why,
+                           "slices=%d; seq1f1b allows 1 or more, the other rules have no slices",
+                           desc->slices);
     }
-    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", o->lifo);
+    if (desc->lifo < 0 || desc->lifo > (desc->rule == DPAR_SCHEDULE_GPIPE)) {
+        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", desc->lifo);
     }
-    if (o->group != 0 && !dpari_order_groups(o->rule)) {
+    if (desc->group != 0 && !dpari_order_groups(desc->rule)) {
         return dpari_wrong(why, "group=%d, but %s has no groups of micro-batches; leave it 0",
-                           o->group, name);
+                           desc->group, name);
     }
-    if (o->group != 0 && o->group < o->ranks) {
+    if (desc->group != 0 && desc->group < desc->ranks) {
         return dpari_wrong(why, "group=%d; a group needs at least one micro-batch per rank, %d",
-                           o->group, o->ranks);
+                           desc->group, desc->ranks);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_shape(const dpar_schedule_desc *desc, dpar_why *why)
 {
-    const char *name = dpar_schedule_name(o->rule);
-    int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
-    int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
-    if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", o->chunks, name, own,
-                           dpari_order_loops(o->rule) ? " or more" : "");
+    const char *name = dpar_schedule_name(desc->rule);
+    int32_t own = dpari_order_map(desc->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
+    int64_t chunks = dpari_order_chunks(desc), slices = dpari_order_slices(desc);
+    if (desc->chunks < 0 ||
+        (desc->chunks > 0 && desc->chunks != own && !dpari_order_loops(desc->rule))) {
+        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", desc->chunks, name, own,
+                           dpari_order_loops(desc->rule) ? " or more" : "");
     }
-    if (chunks * o->ranks > DPAR_MAX_STAGES) {
+    if (chunks * desc->ranks > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed", o->ranks,
-                         chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
+                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed",
+                         desc->ranks, chunks, chunks * desc->ranks, (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->stages != 0 &&
-        (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
-         !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
+    if (desc->stages != 0 &&
+        (desc->stages < 0 || desc->stages > DPAR_MAX_STAGES || desc->chunks > 0 ||
+         desc->rank_of == NULL || !dpari_order_sweeps(desc->rule) ||
+         desc->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_wrong(
             why,
             "stages=%d; only breadth-first and forward-only allow it, up to %d, with rank_of and "
             "without chunks",
-            o->stages, (int32_t)DPAR_MAX_STAGES);
+            desc->stages, (int32_t)DPAR_MAX_STAGES);
     }
-    if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(
-            DPAR_E_RANGE, why, "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
-            o->micro_batches, slices, slices * o->micro_batches, (int32_t)DPAR_MAX_MICRO_BATCHES);
+    if (slices * desc->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
+                         desc->micro_batches, slices, slices * desc->micro_batches,
+                         (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
-    if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
+    if (dpari_order_both_ways(desc->rule) && desc->ranks % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "%s needs an even number of ranks, not %d", name,
-                         o->ranks);
+                         desc->ranks);
     }
-    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
+    if (desc->rule == DPAR_SCHEDULE_DUALPIPE && desc->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "dualpipe needs an even number of micro-batches, not %d",
-                         o->micro_batches);
+                         desc->micro_batches);
     }
-    if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
-        o->micro_batches / 2 < o->ranks) {
+    if ((desc->rule == DPAR_SCHEDULE_DUALPIPE || desc->rule == DPAR_SCHEDULE_DUALPIPEV) &&
+        desc->micro_batches / 2 < desc->ranks) {
         return dpari_wrong(why, "%s on %d ranks needs at least %ld micro-batches, not %d", name,
-                           o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
+                           desc->ranks, 2 * (int64_t)desc->ranks, desc->micro_batches);
     }
     return DPAR_OK;
 }
 
 /* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
  * because a mark for each of 65535 ranks would take too much stack. */
-static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_ranks(const dpar_schedule_desc *desc, dpar_why *why)
 {
     enum { WINDOW = 1024 };
-    dpari_plan k = dpari_plan_of(o);
+    dpari_plan k = dpari_plan_of(desc);
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
-        if (o->rank_of[i] >= k.p) {
+        if (desc->rank_of[i] >= k.p) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)o->rank_of[i], k.p);
+                               (int32_t)desc->rank_of[i], k.p);
         }
-        if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
+        if (!dpari_order_sweeps(k.rule) && desc->rank_of[i] != desc->rank_of[rule_rank]) {
             return dpari_wrong(
                 why,
                 "rank_of puts stage %d on rank %d; the rule needs it with stage %d, on rank %d", i,
-                (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
+                (int32_t)desc->rank_of[i], rule_rank, (int32_t)desc->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
         dpari_zero(taken, sizeof(taken));
         for (i = 0; i < k.p; i++) {
-            int32_t at = (int32_t)o->rank_of[i] - base;
+            int32_t at = (int32_t)desc->rank_of[i] - base;
             if (at < 0 || at >= WINDOW) {
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
                 return dpari_wrong(why, "rank_of gives rank %d the stages of two ranks of the rule",
-                                   (int32_t)o->rank_of[i]);
+                                   (int32_t)desc->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }
@@ -2459,11 +2478,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
 
 /* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
  * counted with the first stage of their rank. */
-static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
+static int64_t dpari_plan_count(const dpari_plan *plan, int32_t stage)
 {
-    int32_t behind = k->p - 1 - stage;
-    int64_t m = k->m;
-    switch (k->rule) {
+    int32_t behind = plan->p - 1 - stage;
+    int64_t m = plan->m;
+    switch (plan->rule) {
     case DPAR_SCHEDULE_FORWARD_ONLY:
     case DPAR_SCHEDULE_CHIMERA: return m; /* F and B of the half that runs in this direction */
     case DPAR_SCHEDULE_ZB_H1:
@@ -2472,28 +2491,28 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     case DPAR_SCHEDULE_ZBV:
     case DPAR_SCHEDULE_V_HALF:
     case DPAR_SCHEDULE_V_MIN: return 3 * m;
-    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0);
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? plan->p + behind : 0);
     case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
 
 /* Computes the bytes of the schedule itself and the number of its actions. */
-static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
+static int64_t dpari_plan_bytes(const dpari_plan *plan, int64_t *actions)
 {
     int32_t i;
     *actions = 0;
-    for (i = 0; i < k->stages; i++) {
-        *actions += dpari_plan_count(k, i);
+    for (i = 0; i < plan->stages; i++) {
+        *actions += dpari_plan_count(plan, i);
     }
-    return dpari_schedule_bytes(k->p, k->stages, *actions);
+    return dpari_schedule_bytes(plan->p, plan->stages, *actions);
 }
 
 /* True if vshape.c makes the schedule, which needs working memory. */
-static int dpari_plan_works(const dpari_plan *k)
+static int dpari_plan_works(const dpari_plan *plan)
 {
-    return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
-           k->rule == DPAR_SCHEDULE_1F1B_V;
+    return plan->rule == DPAR_SCHEDULE_V_HALF || plan->rule == DPAR_SCHEDULE_V_MIN ||
+           plan->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
@@ -2518,12 +2537,12 @@ typedef struct dpari_pen {
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
-    dpar_action *a = pen->at++;
-    a->kind = (uint8_t)kind;
-    a->joined = 0;
-    a->stage = (uint16_t)stage;
-    a->micro_batch = (uint16_t)micro;
-    a->peer = 0;
+    dpar_action *action = pen->at++;
+    action->kind = (uint8_t)kind;
+    action->joined = 0;
+    action->stage = (uint16_t)stage;
+    action->micro_batch = (uint16_t)micro;
+    action->peer = 0;
 }
 
 /* Appends the W of the oldest I that has no W yet. */
@@ -2546,44 +2565,44 @@ typedef struct dpari_turn {
     int32_t wide;        /* later groups that have one micro-batch more than the others */
 } dpari_turn;
 
-static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
+static void dpari_turn_group(dpari_turn *t, const dpari_plan *plan, int32_t first)
 {
-    int32_t left = k->m - first;
+    int32_t left = plan->m - first;
     t->first = first;
-    t->size = k->size + (t->wide > 0);
+    t->size = plan->size + (t->wide > 0);
     t->size = t->size < left ? t->size : left;
     t->wide -= t->wide > 0;
 }
 
-static void dpari_turn_start(dpari_turn *t, const dpari_plan *k)
+static void dpari_turn_start(dpari_turn *t, const dpari_plan *plan)
 {
     t->chunk = 0;
     t->at = 0;
-    t->wide = k->wide;
-    dpari_turn_group(t, k, 0);
+    t->wide = plan->wide;
+    dpari_turn_group(t, plan, 0);
 }
 
-static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
+static void dpari_turn_next(dpari_turn *t, const dpari_plan *plan)
 {
     if (++t->at == t->size) {
         t->at = 0;
-        if (++t->chunk == k->v) {
+        if (++t->chunk == plan->v) {
             t->chunk = 0;
-            dpari_turn_group(t, k, t->first + t->size);
+            dpari_turn_group(t, plan, t->first + t->size);
         }
     }
 }
 
 /* Returns the number of F that a rank runs before its first backward. */
-static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
+static int64_t dpari_plan_ahead(const dpari_plan *plan, int32_t rank)
 {
-    int64_t behind = k->p - 1 - rank; /* ranks after this one */
-    int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
-    switch (k->rule) {
+    int64_t behind = plan->p - 1 - rank; /* ranks after this one */
+    int64_t laps = (int64_t)(plan->v - 1) * (plan->size + (plan->wide > 0));
+    switch (plan->rule) {
     case DPAR_SCHEDULE_1F1B:
     case DPAR_SCHEDULE_ZB_H1: return behind;
     case DPAR_SCHEDULE_INTERLEAVED_ZB: return laps + behind;
-    case DPAR_SCHEDULE_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_SCHEDULE_SEQ1F1B: return behind + plan->slices - 1;
     case DPAR_SCHEDULE_MOE_OVERLAP: return laps + 2 * behind + 1;
     default: return laps + 2 * behind;
     }
@@ -2591,31 +2610,31 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 
 /* Writes a rank's list: `ahead` F, then F and backward in turn, then the remaining backwards. If
  * the backward is split, W starts after `late` I. */
-static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int64_t n = (int64_t)k->m * k->v, i;
-    int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
+    int64_t n = (int64_t)plan->m * plan->v, i;
+    int64_t ahead = dpari_least(dpari_plan_ahead(plan, rank), n);
     int64_t late =
-        k->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
-    int split = k->rule == DPAR_SCHEDULE_ZB_H1 || k->rule == DPAR_SCHEDULE_ZB_2P ||
-                k->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+        plan->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = plan->rule == DPAR_SCHEDULE_ZB_H1 || plan->rule == DPAR_SCHEDULE_ZB_2P ||
+                plan->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     dpari_turn f, b;
-    dpari_turn_start(&f, k);
-    dpari_turn_start(&b, k);
+    dpari_turn_start(&f, plan);
+    dpari_turn_start(&b, plan);
     for (i = 0; i < n + ahead; i++) {
         if (i < n) {
-            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * k->p + rank, f.first + f.at);
-            pen->at[-1].joined = k->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
-            dpari_turn_next(&f, k);
+            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * plan->p + rank, f.first + f.at);
+            pen->at[-1].joined = plan->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
+            dpari_turn_next(&f, plan);
         }
         if (i >= ahead) {
             int32_t u = b.first + b.at;
-            if (k->slices > 1) { /* the slices of a micro-batch go back in reverse order */
-                u += k->slices - 1 - 2 * (u % k->slices);
+            if (plan->slices > 1) { /* the slices of a micro-batch go back in reverse order */
+                u += plan->slices - 1 - 2 * (u % plan->slices);
             }
             dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
-                          (k->v - 1 - b.chunk) * k->p + rank, u);
-            dpari_turn_next(&b, k);
+                          (plan->v - 1 - b.chunk) * plan->p + rank, u);
+            dpari_turn_next(&b, plan);
             if (split && i - ahead >= late) {
                 dpari_pen_weight(pen);
             }
@@ -2628,34 +2647,35 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
 
-/* Appends all F, or all B, of a stage to its rank's list. While lists are written, s->begin[r] is
- * the current end of rank r's list. */
-static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
+/* Appends all F, or all B, of a stage to its rank's list. While lists are written,
+ * schedule->begin[r] is the current end of rank r's list. */
+static void dpari_sweep_stage(const dpari_plan *plan, dpar_schedule *schedule, int32_t stage,
+                              int kind)
 {
-    int64_t *end = &s->begin[s->rank_of[stage]];
+    int64_t *end = &schedule->begin[schedule->rank_of[stage]];
     dpari_pen pen;
     int32_t i;
-    pen.at = s->action + *end;
-    for (i = 0; i < k->m; i++) {
-        int turned = kind == DPAR_ACTION_BACKWARD && k->lifo;
-        dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
+    pen.at = schedule->action + *end;
+    for (i = 0; i < plan->m; i++) {
+        int turned = kind == DPAR_ACTION_BACKWARD && plan->lifo;
+        dpari_pen_put(&pen, kind, stage, turned ? plan->m - 1 - i : i);
     }
-    *end += k->m;
+    *end += plan->m;
 }
 
-static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
+static void dpari_sweep_all(const dpari_plan *plan, dpar_schedule *schedule)
 {
     int32_t i;
-    for (i = 0; i < k->stages; i++) {
-        dpari_sweep_stage(k, s, i, DPAR_ACTION_FORWARD);
+    for (i = 0; i < plan->stages; i++) {
+        dpari_sweep_stage(plan, schedule, i, DPAR_ACTION_FORWARD);
     }
-    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
-        dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
+    for (i = plan->stages - 1; i >= 0 && plan->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(plan, schedule, i, DPAR_ACTION_BACKWARD);
     }
-    for (i = k->p; i > 0; i--) { /* the end of each list is where the next list begins */
-        s->begin[i] = s->begin[i - 1];
+    for (i = plan->p; i > 0; i--) { /* the end of each list is where the next list begins */
+        schedule->begin[i] = schedule->begin[i - 1];
     }
-    s->begin[0] = 0;
+    schedule->begin[0] = 0;
 }
 
 /* ---- ZBV ------------------------------------------------------------------------------------ */
@@ -2684,23 +2704,23 @@ static void dpari_two_back(dpari_two *t, int way)
 
 /* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
  * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
-static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
+    int32_t n = plan->m > 2 * plan->p - 1 ? plan->m : 2 * plan->p - 1, i;
     dpari_two t;
     dpari_zero(&t, sizeof(t));
     t.pen = pen;
-    t.m = k->m;
+    t.m = plan->m;
     t.stage[0] = rank;
-    t.stage[1] = 2 * k->p - 1 - rank;
-    for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
+    t.stage[1] = 2 * plan->p - 1 - rank;
+    for (i = 0; i < 2 * (plan->p - rank) - 1; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i < rank; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
-    for (i = rank; i < k->p; i++) {
+    for (i = rank; i < plan->p; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
@@ -2714,7 +2734,7 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
         dpari_two_put(&t, DPAR_ACTION_INPUT, 0);
         dpari_two_put(&t, DPAR_ACTION_INPUT, 1);
     }
-    for (i = rank; i < k->p; i++) {
+    for (i = rank; i < plan->p; i++) {
         dpari_two_back(&t, 0);
     }
     while (t.next[1][DPAR_ACTION_WEIGHT] < n) {
@@ -2795,18 +2815,18 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
     }
 }
 
-static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int faces = k->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= k->p / 2;
-    int32_t half = faces ? k->m / 2 : 0;
+    int faces = plan->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= plan->p / 2;
+    int32_t half = faces ? plan->m / 2 : 0;
     dpari_dual d;
     d.pen = pen;
     d.stage[turned] = rank;
-    d.stage[1 - turned] = 2 * k->p - 1 - rank;
+    d.stage[1 - turned] = 2 * plan->p - 1 - rank;
     d.forward[turned] = d.backward[turned] = 0;
     d.forward[1 - turned] = d.backward[1 - turned] = half;
-    dpari_dual_steps(&d, faces ? k->p / 2 : k->p, turned ? k->p - 1 - rank : rank,
-                     faces ? half : k->m);
+    dpari_dual_steps(&d, faces ? plan->p / 2 : plan->p, turned ? plan->p - 1 - rank : rank,
+                     faces ? half : plan->m);
 }
 
 /* ---- Chimera -------------------------------------------------------------------------------- */
@@ -2815,83 +2835,84 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
  * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
  * The other stream has F of the pipeline up and B of the pipeline down. Units follow each other
  * without a gap. This function appends slot i of a stream. */
-static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
+static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int32_t i,
+                              dpari_pen *pen)
 {
-    int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
+    int32_t half = plan->p / 2, unit = i / plan->p, of = i % plan->p;
     int back = of >= half;
     int is_up = up != back;
-    int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
-    if (micro < k->m) {
+    int32_t micro = unit * plan->p + of % half + (is_up ? half : 0);
+    if (micro < plan->m) {
         dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
-                      is_up ? 2 * k->p - 1 - rank : rank, micro);
+                      is_up ? 2 * plan->p - 1 - rank : rank, micro);
     }
 }
 
-static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int up = rank >= k->p / 2; /* the stream that starts first on this rank */
-    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* by how many slots */
-    int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
+    int up = rank >= plan->p / 2; /* the stream that starts first on this rank */
+    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by how many slots */
+    int32_t n = (plan->m + plan->p - 1) / plan->p * plan->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
-            dpari_chimera_put(k, rank, !up, i - lead, pen);
+            dpari_chimera_put(plan, rank, !up, i - lead, pen);
         }
         if (i < n) {
-            dpari_chimera_put(k, rank, up, i, pen);
+            dpari_chimera_put(plan, rank, up, i, pen);
         }
     }
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
-static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
+static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {
     dpari_pen pen;
     pen.at = at;
     pen.input = at;
-    switch (k->rule) {
-    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    switch (plan->rule) {
+    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(plan, rank, &pen); break;
     case DPAR_SCHEDULE_DUALPIPE:
-    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
-    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
-    default: dpari_order_turns(k, rank, &pen); break;
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(plan, rank, &pen); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(plan, rank, &pen); break;
+    default: dpari_order_turns(plan, rank, &pen); break;
     }
 }
 
 /* Fills rank_of and begin of the schedule. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
+static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
                               const dpar_schedule_desc *order)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        s->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
-        s->begin[s->rank_of[i] + 1] += dpari_plan_count(k, i);
+    for (i = 0; i < schedule->stages; i++) {
+        schedule->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
+        schedule->begin[schedule->rank_of[i] + 1] += dpari_plan_count(plan, i);
     }
-    for (i = 0; i < k->p; i++) {
-        s->begin[i + 1] += s->begin[i];
+    for (i = 0; i < plan->p; i++) {
+        schedule->begin[i + 1] += schedule->begin[i];
     }
 }
 
 /* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
  * are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
-                                            void *mem, int64_t bytes)
+DPARI_STATIC_NOINLINE void
+dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void *mem, int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
-    s->micro_batches = k.m;
-    s->slices = k.slices;
-    s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
-    dpari_order_lists(s, &k, order);
+    (void)dpari_schedule_empty(schedule, k.p, k.stages, actions, mem, bytes, NULL);
+    schedule->micro_batches = k.m;
+    schedule->slices = k.slices;
+    schedule->chain = dpari_order_both_ways(k.rule) ? k.p : schedule->stages;
+    dpari_order_lists(schedule, &k, order);
     if (dpari_order_sweeps(k.rule)) {
-        dpari_sweep_all(&k, s);
+        dpari_sweep_all(&k, schedule);
     } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, s, (unsigned char *)mem + own);
+        dpari_v_make(k.rule, schedule, (unsigned char *)mem + own);
     } else {
         for (r = 0; r < k.p; r++) {
-            dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
+            dpari_order_write(&k, r, schedule->action + schedule->begin[schedule->rank_of[r]]);
         }
     }
 }
@@ -2956,9 +2977,9 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
 
 /* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
-                                              const dpar_action *a, const char *wrong)
+                                              const dpar_action *action, const char *wrong)
 {
-    dpar_action alone = *a; /* the other half of a joined pair may not exist */
+    dpar_action alone = *action; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
@@ -2988,32 +3009,33 @@ enum {
 };
 
 /* Says what is wrong with action k of rank r, or returns NULL. */
-static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
+static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
 {
-    const dpar_action *a = &s->action[k];
+    const dpar_action *action = &schedule->action[k];
     int32_t other;
-    if (a->kind >= DPAR_ACTION_COUNT) {
+    if (action->kind >= DPAR_ACTION_COUNT) {
         return "this kind does not exist";
     }
-    if (a->joined > 1) {
+    if (action->joined > 1) {
         return ": joined is more than 1";
     }
-    if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
-                           !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
+    if (action->joined != 0 &&
+        (action->kind != DPAR_ACTION_FORWARD || k + 1 == schedule->begin[r + 1] ||
+         !dpari_kind_in(action[1].kind, DPARI_COMPUTES_INPUT) || action[1].joined != 0)) {
         return " is joined, but it is not an F that a B or I follows";
     }
-    if (a->kind == DPAR_ACTION_IDLE) {
+    if (action->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
-    if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
+    if (action->stage >= schedule->stages || schedule->rank_of[action->stage] != r) {
         return ": its stage is not on this rank";
     }
-    if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
+    if (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches) {
         return ": its micro-batch does not exist";
     }
-    if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
-        other = dpar_schedule_partner(s, a->kind, a->stage);
-        if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
+    if (dpari_kind_in(action->kind, DPARI_MESSAGES)) {
+        other = dpar_schedule_partner(schedule, action->kind, action->stage);
+        if (other < 0 || schedule->rank_of[other] != action->peer || action->peer == r) {
             return " does not connect neighbouring stages on two ranks";
         }
     }
@@ -3022,41 +3044,42 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 
 /* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
  * because a pass is going to add these. */
-static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
-        s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
+        schedule->stages > DPAR_MAX_STAGES || schedule->micro_batches < 0 ||
+        schedule->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(why,
                            "the schedule has %d ranks, %d stages and %d micro-batches; 1 to 65535 "
                            "ranks and stages "
                            "and 0 to 65535 micro-batches are allowed",
-                           s->ranks, s->stages, s->micro_batches);
+                           schedule->ranks, schedule->stages, schedule->micro_batches);
     }
-    if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
+    if (schedule->chain < 1 || schedule->stages % schedule->chain != 0) {
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
+                           schedule->stages);
     }
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] >= s->ranks) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)s->rank_of[i], s->ranks);
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
         }
     }
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[0] != 0 || schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            const char *wrong = dpari_lower_wrong(s, r, k);
-            if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            const char *wrong = dpari_lower_wrong(schedule, r, k);
+            if (wrong == NULL && dpari_kind_in(schedule->action[k].kind, already)) {
                 wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
-                return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
+                return dpari_lower_say(why, r, k - schedule->begin[r], &schedule->action[k], wrong);
             }
         }
     }
@@ -3095,10 +3118,10 @@ typedef struct dpari_sink {
     int64_t n;
 } dpari_sink;
 
-static void dpari_sink_put(dpari_sink *to, const dpar_action *a)
+static void dpari_sink_put(dpari_sink *to, const dpar_action *action)
 {
     if (to->at != NULL) {
-        to->at[to->n] = *a;
+        to->at[to->n] = *action;
     }
     to->n++;
 }
@@ -3128,109 +3151,109 @@ typedef struct dpari_window {
     uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3]; /* 1 after its UNSHARD */
 } dpari_window;
 
-/* Returns the position of a stage in the window, or w->stages if it is not there. */
-static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
+/* Returns the position of a stage in the window, or window->stages if it is not there. */
+static int32_t dpari_window_find(const dpari_window *window, int32_t stage)
 {
     int32_t i = 0;
-    while (i < w->stages && w->stage[i] != stage) {
+    while (i < window->stages && window->stage[i] != stage) {
         i++;
     }
     return i;
 }
 
-static void dpari_window_use(dpari_window *w, const dpar_action *a)
+static void dpari_window_use(dpari_window *window, const dpar_action *action)
 {
-    int32_t i = dpari_window_find(w, a->stage);
-    if (i == w->stages) {
-        w->stages++;
-        w->uses[i] = 0;
-        w->stage[i] = a->stage;
-        w->gathered[i] = 0;
+    int32_t i = dpari_window_find(window, action->stage);
+    if (i == window->stages) {
+        window->stages++;
+        window->uses[i] = 0;
+        window->stage[i] = action->stage;
+        window->gathered[i] = 0;
     }
-    w->used += w->uses[i]++ == 0;
+    window->used += window->uses[i]++ == 0;
 }
 
-static void dpari_window_done(dpari_window *w, const dpar_action *a)
+static void dpari_window_done(dpari_window *window, const dpar_action *action)
 {
-    w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
+    window->used -= --window->uses[dpari_window_find(window, action->stage)] == 0;
 }
 
 /* Extends the window until it has max_active stages or the list ends. */
-static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
+static void dpari_window_extend(dpari_window *window, const dpar_schedule *schedule, int64_t end)
 {
-    while (w->used < w->max_active && w->end < end) {
-        const dpar_action *a = &s->action[w->end];
-        w->end += 1 + a->joined;
-        if (a->kind != DPAR_ACTION_IDLE) {
-            dpari_window_use(w, a);
+    while (window->used < window->max_active && window->end < end) {
+        const dpar_action *action = &schedule->action[window->end];
+        window->end += 1 + action->joined;
+        if (action->kind != DPAR_ACTION_IDLE) {
+            dpari_window_use(window, action);
         }
-        if (a->joined) {
-            dpari_window_use(w, a + 1);
+        if (action->joined) {
+            dpari_window_use(window, action + 1);
         }
     }
 }
 
 /* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
-static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
+static void dpari_window_let_go(dpari_window *window, dpari_sink *to)
 {
-    while (w->stages > w->used) {
+    while (window->stages > window->used) {
         int32_t i, least = -1;
-        for (i = 0; i < w->stages; i++) {
-            if (w->uses[i] == 0 && (least < 0 || w->stage[i] < w->stage[least])) {
+        for (i = 0; i < window->stages; i++) {
+            if (window->uses[i] == 0 && (least < 0 || window->stage[i] < window->stage[least])) {
                 least = i;
             }
         }
-        dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
-        w->stages--;
-        for (i = least; i < w->stages; i++) {
-            w->uses[i] = w->uses[i + 1];
-            w->stage[i] = w->stage[i + 1];
-            w->gathered[i] = w->gathered[i + 1];
+        dpari_sink_stage(to, DPAR_ACTION_RESHARD, window->stage[least]);
+        window->stages--;
+        for (i = least; i < window->stages; i++) {
+            window->uses[i] = window->uses[i + 1];
+            window->stage[i] = window->stage[i + 1];
+            window->gathered[i] = window->gathered[i + 1];
         }
     }
 }
 
 /* Writes an UNSHARD of each stage that entered the window. */
-static void dpari_window_gather(dpari_window *w, dpari_sink *to)
+static void dpari_window_gather(dpari_window *window, dpari_sink *to)
 {
     int32_t i;
-    for (i = 0; i < w->stages; i++) {
-        if (!w->gathered[i]) {
-            w->gathered[i] = 1;
-            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, w->stage[i]);
+    for (i = 0; i < window->stages; i++) {
+        if (!window->gathered[i]) {
+            window->gathered[i] = 1;
+            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, window->stage[i]);
         }
     }
 }
 
 /* Writes rank r's list without idle actions. Adds UNSHARD and RESHARD if max_active > 0, and
  * REDUCE_GRAD if `left`, the number of remaining B and W of each stage, is not NULL. */
-static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
-                             dpari_sink *to)
+static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t max_active,
+                             int64_t *left, dpari_sink *to)
 {
     dpari_window w;
     int64_t k, h;
-    w.end = s->begin[r];
+    w.end = schedule->begin[r];
     w.stages = w.used = 0;
     w.max_active = max_active;
-    for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        if (a->kind == DPAR_ACTION_IDLE) {
+    for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        if (action->kind == DPAR_ACTION_IDLE) {
             continue;
         }
-        dpari_window_extend(&w, s, s->begin[r + 1]);
+        dpari_window_extend(&w, schedule, schedule->begin[r + 1]);
         dpari_window_let_go(&w, to);
         dpari_window_gather(&w, to);
-        for (h = 0; h <= a->joined; h++) {
-            dpari_sink_put(to, a + h);
+        for (h = 0; h <= action->joined; h++) {
+            dpari_sink_put(to, action + h);
         }
-        for (h = 0; h <= a->joined; h++) {
+        for (h = 0; h <= action->joined; h++) {
             if (left != NULL &&
-                (a[h].kind == DPAR_ACTION_BACKWARD || a[h].kind == DPAR_ACTION_WEIGHT) &&
-                --left[a[h].stage] == 0) {
-                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, a[h].stage);
+                (action[h].kind == DPAR_ACTION_BACKWARD || action[h].kind == DPAR_ACTION_WEIGHT) &&
+                --left[action[h].stage] == 0) {
+                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, action[h].stage);
             }
             if (max_active > 0) {
-                dpari_window_done(&w, a + h);
+                dpari_window_done(&w, action + h);
             }
         }
     }
@@ -3339,43 +3362,47 @@ typedef struct dpari_turns {
 } dpari_turns;
 
 /* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
-static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
+static int32_t dpari_lower_receiver(const dpar_schedule *schedule, const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        return dpari_schedule_behind(s, a->stage);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        return dpari_schedule_behind(schedule, action->stage);
     }
-    return dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage) : -1;
+    return dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)
+               ? dpari_schedule_before(schedule, action->stage)
+               : -1;
 }
 
-static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
+static int64_t *dpari_lower_given(const dpari_turns *turns, int32_t stage, int32_t micro,
+                                  int backward)
 {
-    return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
+    return &turns->given[2 * ((int64_t)stage * turns->in->micro_batches + micro) + backward];
 }
 
 /* Returns when the input of an action arrives: 0 if it needs none, DPARI_NOT_GIVEN if the time is
  * not known yet. */
-static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
+static int64_t dpari_lower_arrival(const dpari_turns *turns, const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        return *dpari_lower_given(l, a->stage, a->micro_batch, 0);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        return *dpari_lower_given(turns, action->stage, action->micro_batch, 0);
     }
-    if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
-        return *dpari_lower_given(l, a->stage, a->micro_batch, 1);
+    if (dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)) {
+        return *dpari_lower_given(turns, action->stage, action->micro_batch, 1);
     }
     return 0;
 }
 
-static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
+static int dpari_lower_has(const dpari_turns *turns, const dpar_action *action)
 {
-    return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
+    return dpari_lower_arrival(turns, action) != DPARI_NOT_GIVEN;
 }
 
 /* True if the rank may append its next action to its list, or start it. */
-static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
+static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
 {
-    const dpari_head *h = &l->head[rank];
-    return h->at < h->end && h->done == DPARI_NOT_STARTED && dpari_lower_has(l, &h->a[0]) &&
-           (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
+    const dpari_head *head = &turns->head[rank];
+    return head->at < head->end && head->done == DPARI_NOT_STARTED &&
+           dpari_lower_has(turns, &head->a[0]) &&
+           (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
 /* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
@@ -3387,23 +3414,23 @@ enum {
 };
 
 /* Returns the times of a kind, or `overlap` for kinds that take no time. */
-static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
+static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *times, int32_t kind)
 {
     switch (kind) {
-    case DPAR_ACTION_FORWARD: return &t->forward;
-    case DPAR_ACTION_BACKWARD: return &t->backward;
-    case DPAR_ACTION_INPUT: return &t->input;
-    case DPAR_ACTION_WEIGHT: return &t->weight;
-    case DPAR_ACTION_UNSHARD: return &t->unshard;
-    case DPAR_ACTION_RESHARD: return &t->reshard;
-    case DPAR_ACTION_REDUCE_GRAD: return &t->reduce_grad;
-    case DPAR_ACTION_RECOMPUTE: return &t->recompute;
-    case DPAR_ACTION_OFFLOAD: return &t->offload;
-    case DPAR_ACTION_RELOAD: return &t->reload;
-    case DPARI_LOWER_LATENCY: return &t->latency;
-    case DPARI_LOWER_BYTES: return &t->bytes;
-    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
-    default: return &t->overlap;
+    case DPAR_ACTION_FORWARD: return &times->forward;
+    case DPAR_ACTION_BACKWARD: return &times->backward;
+    case DPAR_ACTION_INPUT: return &times->input;
+    case DPAR_ACTION_WEIGHT: return &times->weight;
+    case DPAR_ACTION_UNSHARD: return &times->unshard;
+    case DPAR_ACTION_RESHARD: return &times->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
+    case DPAR_ACTION_OFFLOAD: return &times->offload;
+    case DPAR_ACTION_RELOAD: return &times->reload;
+    case DPARI_LOWER_LATENCY: return &times->latency;
+    case DPARI_LOWER_BYTES: return &times->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &times->bandwidth;
+    default: return &times->overlap;
     }
 }
 
@@ -3413,116 +3440,121 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, i
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
 /* The time of an action on its own. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
+static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
     int64_t takes;
-    if (t == NULL) {
-        takes = a->kind <= DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_RECOMPUTE ? DPARI_LOWER_UNIT
-                                                                                  : 0;
-        return a->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
+    if (times == NULL) {
+        takes = action->kind <= DPAR_ACTION_WEIGHT || action->kind == DPAR_ACTION_RECOMPUTE
+                    ? DPARI_LOWER_UNIT
+                    : 0;
+        return action->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
+    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         return 0;
     }
-    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
-    if (a->kind == DPAR_ACTION_BACKWARD && takes == 0) {
-        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    takes = dpari_each_at(dpari_lower_each(times, action->kind), action->stage);
+    if (action->kind == DPAR_ACTION_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&times->input, action->stage) +
+                dpari_each_at(&times->weight, action->stage);
     }
     return takes;
 }
 
 /* Returns a + b, both 0 or more. If that exceeds INT64_MAX it returns INT64_MAX and sets too_long.
  */
-static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
+static int64_t dpari_lower_sum(dpari_turns *turns, int64_t a, int64_t b)
 {
     if (a > INT64_MAX - b) {
-        l->too_long = 1;
+        turns->too_long = 1;
         return INT64_MAX;
     }
     return a + b;
 }
 
 /* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
-static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
+static int dpari_lower_earlier(const dpari_turns *turns, int32_t a, int32_t b)
 {
-    const int64_t x = l->head[a].done, y = l->head[b].done;
+    const int64_t x = turns->head[a].done, y = turns->head[b].done;
     return x != y ? x < y : a < b;
 }
 
 /* Adds a rank to the heap. */
-static void dpari_lower_push(dpari_turns *l, int32_t rank)
+static void dpari_lower_push(dpari_turns *turns, int32_t rank)
 {
-    int32_t i = l->working++;
-    while (i > 0 && dpari_lower_earlier(l, rank, l->heap[(i - 1) / 2])) {
-        l->heap[i] = l->heap[(i - 1) / 2];
+    int32_t i = turns->working++;
+    while (i > 0 && dpari_lower_earlier(turns, rank, turns->heap[(i - 1) / 2])) {
+        turns->heap[i] = turns->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
-    l->heap[i] = rank;
+    turns->heap[i] = rank;
 }
 
 /* Removes the rank that is done first. */
-static int32_t dpari_lower_pop(dpari_turns *l)
+static int32_t dpari_lower_pop(dpari_turns *turns)
 {
-    const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
+    const int32_t first = turns->heap[0], last = turns->heap[--turns->working], n = turns->working;
     int32_t i = 0, child = 1;
     while (child < n) {
-        child += child + 1 < n && dpari_lower_earlier(l, l->heap[child + 1], l->heap[child]);
-        if (dpari_lower_earlier(l, last, l->heap[child])) {
+        child +=
+            child + 1 < n && dpari_lower_earlier(turns, turns->heap[child + 1], turns->heap[child]);
+        if (dpari_lower_earlier(turns, last, turns->heap[child])) {
             break;
         }
-        l->heap[i] = l->heap[child];
+        turns->heap[i] = turns->heap[child];
         i = child;
         child = 2 * i + 1;
     }
-    l->heap[i] = last;
+    turns->heap[i] = last;
     return first;
 }
 
 /* An idle rank starts its next action as soon as the inputs arrive. */
-static void dpari_lower_start(dpari_turns *l, int32_t rank)
+static void dpari_lower_start(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
-    from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
-    if (h->a[0].joined) {
+    dpari_head *head = &turns->head[rank];
+    int64_t takes = dpari_lower_cost(turns->times, &head->a[0]), from = turns->clock;
+    from = dpari_most(from, dpari_lower_arrival(turns, &head->a[0]));
+    if (head->a[0].joined) {
         const int64_t both =
-            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
-        from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
-        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+            turns->times == NULL ? 0 : dpari_each_at(&turns->times->overlap, head->a[0].stage);
+        from = dpari_most(from, dpari_lower_arrival(turns, &head->a[1]));
+        takes = both > 0
+                    ? both
+                    : dpari_lower_sum(turns, takes, dpari_lower_cost(turns->times, &head->a[1]));
     }
-    h->done = dpari_lower_sum(l, from, takes);
-    dpari_lower_push(l, rank);
+    head->done = dpari_lower_sum(turns, from, takes);
+    dpari_lower_push(turns, rank);
 }
 
 /* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
  * turn. */
-static void dpari_lower_next(dpari_turns *l, int32_t rank)
+static void dpari_lower_next(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    h->done = DPARI_NOT_STARTED;
-    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_ACTION_IDLE) {
-        h->at++;
+    dpari_head *head = &turns->head[rank];
+    head->done = DPARI_NOT_STARTED;
+    while (!turns->idle && head->at < head->end && turns->from[head->at].kind == DPAR_ACTION_IDLE) {
+        head->at++;
     }
-    if (h->at < h->end) {
-        h->a[0] = l->from[h->at];
-        h->a[1] = l->from[h->at + h->a[0].joined];
+    if (head->at < head->end) {
+        head->a[0] = turns->from[head->at];
+        head->a[1] = turns->from[head->at + head->a[0].joined];
     }
-    if (!dpari_lower_ready(l, rank)) {
+    if (!dpari_lower_ready(turns, rank)) {
         return;
     }
-    if (l->turns) {
-        dpari_ready_add(&l->next, rank);
+    if (turns->turns) {
+        dpari_ready_add(&turns->next, rank);
     } else {
-        dpari_lower_start(l, rank);
+        dpari_lower_start(turns, rank);
     }
 }
 
-/* Appends a SEND or RECV of action a's micro-batch to a rank's list. */
-static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
-                                int32_t stage, int32_t peer)
+/* Appends a SEND or RECV of the action's micro-batch to a rank's list. */
+static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_action *action,
+                                int32_t kind, int32_t stage, int32_t peer)
 {
-    dpar_action *m = &l->out->action[l->head[rank].to++];
-    *m = *a;
+    dpar_action *m = &turns->out->action[turns->head[rank].to++];
+    *m = *action;
     m->kind = (uint8_t)kind;
     m->joined = 0;
     m->stage = (uint16_t)stage;
@@ -3532,122 +3564,124 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 /* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
  * on another rank which can now continue, it does so; by turns in this turn if its number is
  * larger, as in PyTorch's loop. */
-static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
+static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
-    int32_t stage = dpari_lower_receiver(l->in, a), peer;
-    int forward = a->kind == DPAR_ACTION_FORWARD;
+    int32_t stage = dpari_lower_receiver(turns->in, action), peer;
+    int forward = action->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
         return;
     }
-    given = dpari_lower_given(l, stage, a->micro_batch, !forward);
-    *given = l->clock;
-    peer = l->in->rank_of[stage];
+    given = dpari_lower_given(turns, stage, action->micro_batch, !forward);
+    *given = turns->clock;
+    peer = turns->in->rank_of[stage];
     if (peer == rank) {
         return;
     }
-    if (l->times != NULL) {
-        takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
+    if (turns->times != NULL) {
+        takes = dpari_pipe_message(turns->times, (int32_t)dpari_least(action->stage, stage));
     }
-    *given = dpari_lower_sum(l, l->clock, takes);
-    dpari_lower_message(l, rank, a, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage,
-                        peer);
-    dpari_lower_message(l, peer, a, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, stage, rank);
-    if (!dpari_lower_ready(l, peer)) {
+    *given = dpari_lower_sum(turns, turns->clock, takes);
+    dpari_lower_message(turns, rank, action, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B,
+                        action->stage, peer);
+    dpari_lower_message(turns, peer, action, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
+                        stage, rank);
+    if (!dpari_lower_ready(turns, peer)) {
         return;
     }
-    if (l->turns) {
-        dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    if (turns->turns) {
+        dpari_ready_add(peer > rank ? &turns->now : &turns->next, peer);
     } else {
-        dpari_lower_start(l, peer);
+        dpari_lower_start(turns, peer);
     }
 }
 
 /* Writes a rank's next action, or joined pair, to its list. */
-static void dpari_lower_step(dpari_turns *l, int32_t rank)
+static void dpari_lower_step(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    int32_t i, n = 1 + h->a[0].joined;
-    h->at += n;
-    for (i = 0; i < n && h->a[0].kind != DPAR_ACTION_IDLE; i++) {
-        l->out->action[h->to++] = h->a[i];
+    dpari_head *head = &turns->head[rank];
+    int32_t i, n = 1 + head->a[0].joined;
+    head->at += n;
+    for (i = 0; i < n && head->a[0].kind != DPAR_ACTION_IDLE; i++) {
+        turns->out->action[head->to++] = head->a[i];
     }
     for (i = 0; i < n; i++) {
-        dpari_lower_give(l, rank, &h->a[i]);
+        dpari_lower_give(turns, rank, &head->a[i]);
     }
-    dpari_lower_next(l, rank);
+    dpari_lower_next(turns, rank);
 }
 
 /* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
-static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_t rank,
+                                                dpar_why *why)
 {
-    const dpar_action *a = l->head[rank].a;
+    const dpar_action *action = turns->head[rank].a;
     dpar_action wait;
     dpar_text t;
     int32_t stage;
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    wait = dpari_lower_has(l, a) ? a[1] : a[0];
+    wait = dpari_lower_has(turns, action) ? action[1] : action[0];
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
-    stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
+    stage = dpar_schedule_partner(turns->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits for ", rank);
-    if (l->in->rank_of[stage] != rank) {
+    if (turns->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
                    (int32_t)wait.micro_batch, stage,
-                   l->in->rank_of[stage] != rank ? " never runs"
-                                                 : ", which is later in its list or missing");
+                   turns->in->rank_of[stage] != rank ? " never runs"
+                                                     : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 
 /* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
-static void dpari_lower_by_turns(dpari_turns *l)
+static void dpari_lower_by_turns(dpari_turns *turns)
 {
     int32_t r;
-    while (*l->next.top != 0) {
-        dpari_ready turn = l->next;
-        l->next = l->now;
-        l->now = turn;
-        for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
-            dpari_lower_step(l, r);
+    while (*turns->next.top != 0) {
+        dpari_ready turn = turns->next;
+        turns->next = turns->now;
+        turns->now = turn;
+        for (r = dpari_ready_take(&turns->now); r >= 0; r = dpari_ready_take(&turns->now)) {
+            dpari_lower_step(turns, r);
         }
     }
 }
 
 /* Writes all actions in the order of the times at which they end. */
-static void dpari_lower_by_time(dpari_turns *l)
+static void dpari_lower_by_time(dpari_turns *turns)
 {
-    while (l->working > 0) {
-        const int32_t r = dpari_lower_pop(l);
-        l->clock = l->head[r].done;
-        dpari_lower_step(l, r);
+    while (turns->working > 0) {
+        const int32_t r = dpari_lower_pop(turns);
+        turns->clock = turns->head[r].done;
+        dpari_lower_step(turns, r);
     }
 }
 
-static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 {
     int32_t r;
-    l->clock = 0;
-    l->working = l->too_long = 0;
-    for (r = 0; r < l->in->ranks; r++) {
-        dpari_lower_next(l, r);
+    turns->clock = 0;
+    turns->working = turns->too_long = 0;
+    for (r = 0; r < turns->in->ranks; r++) {
+        dpari_lower_next(turns, r);
     }
-    if (l->turns) {
-        dpari_lower_by_turns(l);
+    if (turns->turns) {
+        dpari_lower_by_turns(turns);
     } else {
-        dpari_lower_by_time(l);
+        dpari_lower_by_time(turns);
     }
-    if (l->too_long) {
+    if (turns->too_long) {
         return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
     }
-    for (r = 0; r < l->in->ranks; r++) {
-        if (l->head[r].at < l->head[r].end) {
-            return dpari_lower_stuck(l, r, why);
+    for (r = 0; r < turns->in->ranks; r++) {
+        if (turns->head[r].at < turns->head[r].end) {
+            return dpari_lower_stuck(turns, r, why);
         }
     }
     return DPAR_OK;
@@ -3657,13 +3691,13 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
  * does not overflow. */
-static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
 {
     int32_t i, kind;
     for (i = 0; i < stages; i++) {
         for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
-            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t value = dpari_each_at(dpari_lower_each(times, kind), i);
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
@@ -3737,18 +3771,18 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
 
 /* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
  * are added to count[rank]. */
-static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
+static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
 {
     int64_t k, total = 0;
     int32_t r, stage;
-    for (r = 0; r < s->ranks; r++) {
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            stage = dpari_lower_receiver(s, &s->action[k]);
-            if (stage >= 0 && s->rank_of[stage] != r) {
+    for (r = 0; r < schedule->ranks; r++) {
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            stage = dpari_lower_receiver(schedule, &schedule->action[k]);
+            if (stage >= 0 && schedule->rank_of[stage] != r) {
                 total += 2;
                 if (count != NULL) {
                     count[r]++;
-                    count[s->rank_of[stage]]++;
+                    count[schedule->rank_of[stage]]++;
                 }
             }
         }
@@ -3795,14 +3829,14 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
 }
 
 /* Counts the B and W of each stage. */
-static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
+static void dpari_lower_backwards(const dpar_schedule *schedule, int64_t *left)
 {
     int64_t k;
-    dpari_zero(left, sizeof(*left) * (size_t)s->stages);
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        const dpar_action *a = &s->action[k];
-        left[a->stage < s->stages ? a->stage : 0] +=
-            a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT;
+    dpari_zero(left, sizeof(*left) * (size_t)schedule->stages);
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        const dpar_action *action = &schedule->action[k];
+        left[action->stage < schedule->stages ? action->stage : 0] +=
+            action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT;
     }
 }
 
@@ -3810,52 +3844,53 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
  * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
  * that part. The space between is as large as the messages to come, so that no action is
  * overwritten before it is read. */
-static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
+static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc *how, char *work)
 {
-    const dpar_schedule *s = l->in;
+    const dpar_schedule *schedule = turns->in;
     int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
-    int64_t *begin = l->out->begin, *left;
+    int64_t *begin = turns->out->begin, *left;
     dpari_sink to;
     int32_t r;
-    l->from = first ? l->out->action : s->action;
-    l->head = (dpari_head *)(void *)work;
-    work = (char *)(l->head + s->ranks);
-    if (l->turns) {
-        dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)work);
-        dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    turns->from = first ? turns->out->action : schedule->action;
+    turns->head = (dpari_head *)(void *)work;
+    work = (char *)(turns->head + schedule->ranks);
+    if (turns->turns) {
+        dpari_ready_lay(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
+        dpari_ready_lay(&turns->next, schedule->ranks,
+                        turns->now.top + dpari_ready_words(schedule->ranks));
     }
-    l->heap = (int32_t *)(void *)work;
-    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(s, how));
-    l->given = left + s->stages;
-    dpari_lower_backwards(s, left);
+    turns->heap = (int32_t *)(void *)work;
+    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
+    turns->given = left + schedule->stages;
+    dpari_lower_backwards(schedule, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
-        (void)dpari_lower_count(s, begin + 1);
+        (void)dpari_lower_count(schedule, begin + 1);
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_head *h = &l->head[r];
-        h->to = begin[r];
-        h->at = begin[r] + begin[r + 1];
-        to.at = first ? l->out->action + h->at : NULL;
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_head *head = &turns->head[r];
+        head->to = begin[r];
+        head->at = begin[r] + begin[r + 1];
+        to.at = first ? turns->out->action + head->at : NULL;
         to.n = 0;
-        dpari_lower_rank(s, r, how->max_active, (how->passes & DPAR_LOWER_REDUCE) ? left : NULL,
-                         &to);
-        begin[r + 1] = h->at + to.n;
-        h->at = first ? h->at : s->begin[r];
-        h->end = first ? begin[r + 1] : s->begin[r + 1];
+        dpari_lower_rank(schedule, r, how->max_active,
+                         (how->passes & DPAR_LOWER_REDUCE) ? left : NULL, &to);
+        begin[r + 1] = head->at + to.n;
+        head->at = first ? head->at : schedule->begin[r];
+        head->end = first ? begin[r + 1] : schedule->begin[r + 1];
     }
 }
 
 /* Marks all inputs as not given, except those at the ends of chains, which are there from the
  * start. */
-static void dpari_lower_ends(dpari_turns *l)
+static void dpari_lower_ends(dpari_turns *turns)
 {
     int32_t i, m;
-    for (i = 0; i < l->in->stages; i++) {
-        const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        for (m = 0; m < l->in->micro_batches; m++) {
-            *dpari_lower_given(l, i, m, 0) = input;
-            *dpari_lower_given(l, i, m, 1) = gradient;
+    for (i = 0; i < turns->in->stages; i++) {
+        const int64_t input = dpari_schedule_before(turns->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        const int64_t gradient = dpari_schedule_behind(turns->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        for (m = 0; m < turns->in->micro_batches; m++) {
+            *dpari_lower_given(turns, i, m, 0) = input;
+            *dpari_lower_given(turns, i, m, 1) = gradient;
         }
     }
 }
@@ -3889,14 +3924,14 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
 
 /* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
  * is merged with it into a B. */
-static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
+static void dpari_merge_rank(const dpar_schedule *schedule, int32_t r, dpari_sink *to)
 {
     dpar_action last; /* read, but not written yet */
     int64_t k;
     int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
-    for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-        dpar_action a = s->action[k];
+    for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+        dpar_action a = schedule->action[k];
         if (a.kind == DPAR_ACTION_IDLE) {
             continue;
         }
@@ -3917,14 +3952,14 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
     }
 }
 
-static int64_t dpari_merge_count(const dpar_schedule *s)
+static int64_t dpari_merge_count(const dpar_schedule *schedule)
 {
     dpari_sink counted;
     int32_t r;
     counted.at = NULL;
     counted.n = 0;
-    for (r = 0; r < s->ranks; r++) {
-        dpari_merge_rank(s, r, &counted);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_merge_rank(schedule, r, &counted);
     }
     return counted.n;
 }
@@ -3969,100 +4004,103 @@ typedef struct dpari_held {
     int one_queue;
 } dpari_held;
 
-static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
+static uint8_t *dpari_held_given(const dpari_held *held, const dpar_action *action)
 {
-    return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
+    return &held->given[(int64_t)action->stage * held->in->micro_batches + action->micro_batch];
 }
 
 /* Holds back action k, a receive. */
-static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
+static void dpari_held_add(dpari_held *held, int64_t k, int64_t begin)
 {
-    const dpar_action *a = &h->in->action[k];
-    int32_t q = h->one_queue ? 0 : a->peer;
-    *dpari_held_given(h, a) |=
-        (uint8_t)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
-    h->next[k - begin] = -1;
-    if (h->first[q] < 0) {
-        h->first[q] = k;
+    const dpar_action *action = &held->in->action[k];
+    int32_t q = held->one_queue ? 0 : action->peer;
+    *dpari_held_given(held, action) |=
+        (uint8_t)(action->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    held->next[k - begin] = -1;
+    if (held->first[q] < 0) {
+        held->first[q] = k;
     } else {
-        h->next[h->last[q] - begin] = k;
+        held->next[held->last[q] - begin] = k;
     }
-    h->last[q] = k;
+    held->last[q] = k;
 }
 
 /* Writes the first receive of queue q to the list. */
-static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
+static void dpari_held_pop(dpari_held *held, int32_t q, int64_t begin)
 {
-    const dpar_action *a = &h->in->action[h->first[q]];
-    *dpari_held_given(h, a) &=
-        (uint8_t) ~(unsigned)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
-    h->first[q] = h->next[h->first[q] - begin];
-    dpari_sink_put(&h->to, a);
+    const dpar_action *action = &held->in->action[held->first[q]];
+    *dpari_held_given(held, action) &=
+        (uint8_t) ~(unsigned)(action->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    held->first[q] = held->next[held->first[q] - begin];
+    dpari_sink_put(&held->to, action);
 }
 
-/* If the receive of a's stage and micro-batch is held, writes it and those before it in its queue.
+/* If the receive of the action's stage and micro-batch is held, writes it and those before it in
+ * its queue.
  */
-static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
+static void dpari_held_need(dpari_held *held, const dpar_action *action, int forward, int64_t begin)
 {
-    int32_t other =
-        forward ? dpari_schedule_before(h->in, a->stage) : dpari_schedule_behind(h->in, a->stage);
-    int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
-    while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
-        dpari_held_pop(h, q, begin);
+    int32_t other = forward ? dpari_schedule_before(held->in, action->stage)
+                            : dpari_schedule_behind(held->in, action->stage);
+    int32_t q = other < 0 || held->one_queue ? 0 : held->in->rank_of[other];
+    while ((*dpari_held_given(held, action) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
+        dpari_held_pop(held, q, begin);
     }
 }
 
 /* Writes all held receives that must come before action a. */
-static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
+static void dpari_held_before(dpari_held *held, const dpar_action *action, int32_t channel,
+                              int64_t begin)
 {
-    int32_t i, q = h->one_queue ? 0 : a->peer;
-    for (i = 0; i <= a->joined; i++) {
-        int forward = a[i].kind == DPAR_ACTION_FORWARD || a[i].kind == DPAR_ACTION_RECV_F;
-        if (forward || a[i].kind == DPAR_ACTION_RECV_B ||
-            dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
-            dpari_held_need(h, &a[i], forward, begin);
+    int32_t i, q = held->one_queue ? 0 : action->peer;
+    for (i = 0; i <= action->joined; i++) {
+        int forward = action[i].kind == DPAR_ACTION_FORWARD || action[i].kind == DPAR_ACTION_RECV_F;
+        if (forward || action[i].kind == DPAR_ACTION_RECV_B ||
+            dpari_kind_in(action[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_held_need(held, &action[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) &&
+    if ((action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B) &&
         channel != DPAR_CHANNEL_EDGE) {
-        while (h->first[q] >= 0) {
-            dpari_held_pop(h, q, begin);
+        while (held->first[q] >= 0) {
+            dpari_held_pop(held, q, begin);
         }
     }
 }
 
 /* Writes rank r's list with late receives. */
-static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
+static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
 {
-    const dpar_schedule *s = h->in;
-    int64_t k, begin = s->begin[r];
+    const dpar_schedule *schedule = held->in;
+    int64_t k, begin = schedule->begin[r];
     int32_t i;
-    for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        dpari_held_before(h, a, channel, begin);
-        if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
-            dpari_held_add(h, k, begin);
+    for (k = begin; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        dpari_held_before(held, action, channel, begin);
+        if (dpari_kind_in(action->kind, DPARI_RECEIVES)) {
+            dpari_held_add(held, k, begin);
             continue;
         }
-        for (i = 0; i <= a->joined; i++) {
-            dpari_sink_put(&h->to, a + i);
+        for (i = 0; i <= action->joined; i++) {
+            dpari_sink_put(&held->to, action + i);
         }
     }
-    for (k = begin; k < s->begin[r + 1]; k++) { /* receives that no action needs, in their order */
-        int32_t q = h->one_queue ? 0 : s->action[k].peer;
-        if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
-            dpari_held_pop(h, q, begin);
+    for (k = begin; k < schedule->begin[r + 1];
+         k++) { /* receives that no action needs, in their order */
+        int32_t q = held->one_queue ? 0 : schedule->action[k].peer;
+        if (dpari_kind_in(schedule->action[k].kind, DPARI_RECEIVES) && held->first[q] == k) {
+            dpari_held_pop(held, q, begin);
         }
     }
 }
 
 /* The number of actions in the longest list. */
-DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
 {
     int64_t most = 0;
     int32_t r;
-    for (r = 0; r < s->ranks; r++) {
-        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
     }
     return most;
 }
@@ -4221,38 +4259,38 @@ typedef struct dpari_proof {
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Writes an action without its partner in a pair, which may not exist. */
-static void dpari_proof_put(const dpar_action *a, dpar_text *t)
+static void dpari_proof_put(const dpar_action *action, dpar_text *text)
 {
-    dpar_action one = *a;
+    dpar_action one = *action;
     one.joined = 0;
-    dpar_action_write(&one, t);
+    dpar_action_write(&one, text);
 }
 
 /* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
  * second by b. */
-static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
-                              const dpar_action *a, const dpar_action *b)
+static void dpari_proof_words(dpar_text *text, const char *form, int64_t m, int64_t n,
+                              const dpar_action *action, const dpar_action *b)
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpari_text_int(t, m);
+            dpari_text_int(text, m);
             m = n;
         } else if (*form == '@') {
-            dpari_proof_put(a, t);
-            a = b;
+            dpari_proof_put(action, text);
+            action = b;
         } else {
-            dpari_text_char(t, *form);
+            dpari_text_char(text, *form);
         }
     }
 }
 
-static dpar_status dpari_proof_say(const dpari_proof *w, const char *form, int64_t m, int64_t n,
-                                   const dpar_action *a, const dpar_action *b)
+static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, int64_t m, int64_t n,
+                                   const dpar_action *action, const dpar_action *b)
 {
     dpar_text t;
-    if (w->why != NULL) {
-        dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-        dpari_proof_words(&t, form, m, n, a, b);
+    if (proof->why != NULL) {
+        dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+        dpari_proof_words(&t, form, m, n, action, b);
     }
     return DPAR_E_ARG;
 }
@@ -4279,107 +4317,109 @@ static int32_t dpari_proof_kind(uint32_t set)
 
 /* ---- shape and memory ----------------------------------------------------------------------- */
 
-static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *why)
 {
     int32_t r;
-    if (s->begin[0] != 0) {
-        return dpari_wrong(why, "begin[0] is %ld; it must be 0", s->begin[0]);
+    if (schedule->begin[0] != 0) {
+        return dpari_wrong(why, "begin[0] is %ld; it must be 0", schedule->begin[0]);
     }
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
     }
-    if (s->begin[s->ranks] >= INT32_MAX) {
+    if (schedule->begin[schedule->ranks] >= INT32_MAX) {
         return dpari_wrong(why, "the schedule has %ld actions; at most 2147483646 can be checked",
-                           s->begin[s->ranks]);
+                           schedule->begin[schedule->ranks]);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
 {
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
+        schedule->stages > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "the schedule has %d ranks and %d stages; 1 to 65535 are allowed",
-                           s->ranks, s->stages);
+                           schedule->ranks, schedule->stages);
     }
-    if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
+    if (schedule->chain < 1 || schedule->stages % schedule->chain != 0) {
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
+                           schedule->stages);
     }
-    if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+    if (schedule->micro_batches < 1 || schedule->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(why, "the schedule has %d micro-batches; 1 to 65535 are allowed",
-                           s->micro_batches);
+                           schedule->micro_batches);
     }
-    if (s->slices < 1 || s->micro_batches % s->slices != 0) {
-        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
-                           s->micro_batches);
+    if (schedule->slices < 1 || schedule->micro_batches % schedule->slices != 0) {
+        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", schedule->slices,
+                           schedule->micro_batches);
     }
-    return dpari_proof_begins(s, why);
+    return dpari_proof_begins(schedule, why);
 }
 
 /* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
  * actions than cells, because a correct schedule has a forward for each cell. */
-DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *schedule)
 {
-    int64_t cells = (int64_t)s->chain * s->micro_batches;
-    return cells <= s->begin[s->ranks] ? cells : 0;
+    int64_t cells = (int64_t)schedule->chain * schedule->micro_batches;
+    return cells <= schedule->begin[schedule->ranks] ? cells : 0;
 }
 
 /* The bytes of all arrays, where each action has a link of so many bytes. */
-DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *schedule, int64_t link)
 {
-    if (dpari_proof_shape(s, NULL) != DPAR_OK) {
+    if (dpari_proof_shape(schedule, NULL) != DPAR_OK) {
         return -1;
     }
-    return dpari_whole_words(link * s->begin[s->ranks] +
-                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-                             ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks +
-                             2 * (int64_t)s->micro_batches + s->stages);
+    return dpari_whole_words(link * schedule->begin[schedule->ranks] +
+                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(schedule) +
+                             ((int64_t)sizeof(dpari_proof_lane) + 12) * schedule->ranks +
+                             2 * (int64_t)schedule->micro_batches + schedule->stages);
 }
 
-DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
                                              const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
-    return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
+    return dpari_proof_size(schedule, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
 /* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
  * checked. */
-static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
+static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, int run, void *mem,
                             dpar_why *why)
 {
-    int64_t cells = dpari_proof_cells(s), links = run ? s->begin[s->ranks] : 0;
+    int64_t cells = dpari_proof_cells(schedule), links = run ? schedule->begin[schedule->ranks] : 0;
     int32_t r;
-    dpari_zero(w, sizeof(*w));
-    dpari_zero(mem, (size_t)dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0));
-    w->s = s;
-    w->why = why;
-    w->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
-    w->lane = (dpari_proof_lane *)(void *)(w->cell + cells);
-    w->ready = (int32_t *)(void *)(w->lane + s->ranks);
-    w->key = w->ready + s->ranks;
-    w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
-    w->stage = (uint8_t *)(void *)(w->chain + s->micro_batches);
-    w->link = run ? (dpari_proof_link *)mem : NULL;
-    w->pending = -1;
-    for (r = 0; r < s->micro_batches; r++) {
-        w->chain[r] = DPARI_NO_CHAIN;
+    dpari_zero(proof, sizeof(*proof));
+    dpari_zero(mem,
+               (size_t)dpari_proof_size(schedule, run ? (int64_t)sizeof(dpari_proof_link) : 0));
+    proof->s = schedule;
+    proof->why = why;
+    proof->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
+    proof->lane = (dpari_proof_lane *)(void *)(proof->cell + cells);
+    proof->ready = (int32_t *)(void *)(proof->lane + schedule->ranks);
+    proof->key = proof->ready + schedule->ranks;
+    proof->chain = (uint16_t *)(void *)(proof->key + 2 * (int64_t)schedule->ranks);
+    proof->stage = (uint8_t *)(void *)(proof->chain + schedule->micro_batches);
+    proof->link = run ? (dpari_proof_link *)mem : NULL;
+    proof->pending = -1;
+    for (r = 0; r < schedule->micro_batches; r++) {
+        proof->chain[r] = DPARI_NO_CHAIN;
     }
-    for (r = 0; r < s->ranks; r++) {
-        w->lane[r].at = (int32_t)s->begin[r];
-        w->lane[r].end = (int32_t)s->begin[r + 1];
+    for (r = 0; r < schedule->ranks; r++) {
+        proof->lane[r].at = (int32_t)schedule->begin[r];
+        proof->lane[r].end = (int32_t)schedule->begin[r + 1];
     }
 }
 
 /* ---- access --------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
+DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *proof, int32_t stage,
                                                        int32_t micro)
 {
-    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micro_batches + micro];
+    return &proof->cell[(int64_t)(stage % proof->s->chain) * proof->s->micro_batches + micro];
 }
 
 static int dpari_proof_is(int32_t kind, uint32_t set)
@@ -4394,94 +4434,102 @@ static int dpari_proof_way(int32_t kind)
 }
 
 /* The cell of a message's other end. */
-static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
+static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
-    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
+    return dpari_proof_at(proof, dpar_schedule_partner(proof->s, action->kind, action->stage),
+                          action->micro_batch);
 }
 
 /* ---- each action on its own ----------------------------------------------------------------- */
 
 /* Collects the kinds of all actions and checks that they exist. */
-static dpar_status dpari_proof_kinds(dpari_proof *w)
+static dpar_status dpari_proof_kinds(dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     int32_t r;
     int64_t i;
-    for (r = 0; r < s->ranks; r++) {
-        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_wrong(
-                    w->why, "rank %d: action %ld of its list has kind %d; kinds are 0 to %d", r,
-                    i - s->begin[r], (int32_t)s->action[i].kind, (int32_t)DPAR_ACTION_COUNT - 1);
+    for (r = 0; r < schedule->ranks; r++) {
+        for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+            if (schedule->action[i].kind >= DPAR_ACTION_COUNT) {
+                return dpari_wrong(proof->why,
+                                   "rank %d: action %ld of its list has kind %d; kinds are 0 to %d",
+                                   r, i - schedule->begin[r], (int32_t)schedule->action[i].kind,
+                                   (int32_t)DPAR_ACTION_COUNT - 1);
             }
-            w->kinds |= 1u << s->action[i].kind;
+            proof->kinds |= 1u << schedule->action[i].kind;
         }
     }
     return DPAR_OK;
 }
 
 /* Checks a joined forward, which is the last action of its rank if `last` is 1. */
-static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
-                                      int last)
+static dpar_status dpari_proof_joined(const dpari_proof *proof, int32_t r,
+                                      const dpar_action *action, int last)
 {
-    if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
-        !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(w, "rank #: @ is joined, but it is not an F that a B or I follows",
-                               r, 0, a, NULL);
+    if (action->joined != 1 || action->kind != DPAR_ACTION_FORWARD || last || action[1].joined ||
+        !dpari_proof_is(action[1].kind, DPARI_SET_GRADIENT)) {
+        return dpari_proof_say(proof,
+                               "rank #: @ is joined, but it is not an F that a B or I follows", r,
+                               0, action, NULL);
     }
-    if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
-        return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
+    if (action[1].stage == action->stage && action[1].micro_batch == action->micro_batch) {
+        return dpari_proof_say(proof, "rank #: @ is joined with its own @", r, 0, action,
+                               action + 1);
     }
     return DPAR_OK;
 }
 
 /* Checks that a message connects neighbouring stages on two ranks and names the right peer. */
-static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_message(const dpari_proof *proof, int32_t r,
+                                       const dpar_action *action)
 {
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
+    int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage);
     if (there < 0) {
-        return dpari_proof_say(w, "rank #: @ has no partner, because stage # ends its chain", r,
-                               a->stage, a, NULL);
+        return dpari_proof_say(proof, "rank #: @ has no partner, because stage # ends its chain", r,
+                               action->stage, action, NULL);
     }
-    if (w->s->rank_of[there] == r) {
-        return dpari_proof_say(w, "rank #: @ is not needed, because stage # is on the same rank", r,
-                               there, a, NULL);
+    if (proof->s->rank_of[there] == r) {
+        return dpari_proof_say(proof,
+                               "rank #: @ is not needed, because stage # is on the same rank", r,
+                               there, action, NULL);
     }
-    if (a->peer != w->s->rank_of[there]) {
-        return dpari_proof_say(w, "rank #: @ has peer #, but its other end is on another rank", r,
-                               a->peer, a, NULL);
+    if (action->peer != proof->s->rank_of[there]) {
+        return dpari_proof_say(proof, "rank #: @ has peer #, but its other end is on another rank",
+                               r, action->peer, action, NULL);
     }
     return DPAR_OK;
 }
 
 /* Checks that the numbers of an action are in range, that its stage is on its rank and that its
  * micro-batch passes one chain only. After this check an action has a cell. */
-static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    const dpar_schedule *s = w->s;
-    int32_t chain = a->stage / s->chain;
-    if (a->stage >= s->stages) {
-        return dpari_proof_say(w, "rank #: @ does not exist, there are only # stages", r, s->stages,
-                               a, NULL);
+    const dpar_schedule *schedule = proof->s;
+    int32_t chain = action->stage / schedule->chain;
+    if (action->stage >= schedule->stages) {
+        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # stages", r,
+                               schedule->stages, action, NULL);
     }
-    if (s->rank_of[a->stage] != r) {
-        return dpari_proof_say(w, "rank #: the stage of @ is on rank #", r, s->rank_of[a->stage], a,
-                               NULL);
+    if (schedule->rank_of[action->stage] != r) {
+        return dpari_proof_say(proof, "rank #: the stage of @ is on rank #", r,
+                               schedule->rank_of[action->stage], action, NULL);
     }
-    if (!dpari_action_has_micro(a->kind)) {
+    if (!dpari_action_has_micro(action->kind)) {
         return DPAR_OK;
     }
-    if (a->micro_batch >= s->micro_batches) {
-        return dpari_proof_say(w, "rank #: @ does not exist, there are only # micro-batches", r,
-                               s->micro_batches, a, NULL);
+    if (action->micro_batch >= schedule->micro_batches) {
+        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # micro-batches", r,
+                               schedule->micro_batches, action, NULL);
     }
-    if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
-        return dpari_proof_say(w,
-                               "rank #: the micro-batch of @ is also in the chain from stage # on",
-                               r, w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
+    if (proof->chain[action->micro_batch] != DPARI_NO_CHAIN &&
+        proof->chain[action->micro_batch] != chain) {
+        return dpari_proof_say(
+            proof, "rank #: the micro-batch of @ is also in the chain from stage # on", r,
+            proof->chain[action->micro_batch] * (int64_t)schedule->chain, action, NULL);
     }
-    w->chain[a->micro_batch] = (uint16_t)chain;
-    return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
+    proof->chain[action->micro_batch] = (uint16_t)chain;
+    return dpari_proof_is(action->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(proof, r, action)
+                                                            : DPAR_OK;
 }
 
 /* ---- order in a rank ------------------------------------------------------------------------ */
@@ -4506,117 +4554,121 @@ static uint32_t dpari_proof_later(int32_t kind)
 
 /* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
  * them needs a. */
-static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
+static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const dpar_action *action,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
-    uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
+    uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
-        return dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+        return dpari_proof_say(proof, "rank #: @ comes after @, which needs it", r, 0, action,
+                               &needs);
     }
     return DPAR_OK;
 }
 
 /* Checks that an F, B or I comes before the actions on the same rank that need its result: those of
  * the neighbouring stage and of the next slice. */
-static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_local(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
     uint32_t set =
-        a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage),
-            slice = a->micro_batch % w->s->slices;
-    int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
+        action->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage),
+            slice = action->micro_batch % proof->s->slices;
+    int32_t next = action->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
-    if (there >= 0 && w->s->rank_of[there] == r) {
-        st = dpari_proof_after(w, r, a, set, there, a->micro_batch);
+    if (there >= 0 && proof->s->rank_of[there] == r) {
+        st = dpari_proof_after(proof, r, action, set, there, action->micro_batch);
     }
-    if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
-        st = dpari_proof_after(w, r, a, set, a->stage, a->micro_batch + next);
+    if (st == DPAR_OK && slice + next >= 0 && slice + next < proof->s->slices) {
+        st = dpari_proof_after(proof, r, action, set, action->stage, action->micro_batch + next);
     }
     return st;
 }
 
 /* Checks the place of an action in its rank's list and enters it in its cell. */
-static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
+    dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
-    if (dpari_proof_is(a->kind, cell->seen)) {
-        return dpari_proof_say(w, "rank #: @ is listed twice", r, 0, a, NULL);
+    if (dpari_proof_is(action->kind, cell->seen)) {
+        return dpari_proof_say(proof, "rank #: @ is listed twice", r, 0, action, NULL);
     }
-    if (a->kind == DPAR_ACTION_BACKWARD) {
+    if (action->kind == DPAR_ACTION_BACKWARD) {
         twin = split & cell->seen;
-    } else if (dpari_proof_is(a->kind, split)) {
+    } else if (dpari_proof_is(action->kind, split)) {
         twin = (uint32_t)DPARI_SET_B & cell->seen;
     }
     if (twin != 0) {
-        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
-        return dpari_proof_say(w,
+        dpar_action other =
+            dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
+        return dpari_proof_say(proof,
                                "rank #: @ and @ exclude each other, because a B is I and W in one",
-                               r, 0, &other, a);
+                               r, 0, &other, action);
     }
-    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
-    if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
-        st = dpari_proof_local(w, r, a);
+    st = dpari_proof_after(proof, r, action, dpari_proof_later(action->kind), action->stage,
+                           action->micro_batch);
+    if (st == DPAR_OK && dpari_proof_is(action->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
+        st = dpari_proof_local(proof, r, action);
     }
-    cell->seen = (uint16_t)(cell->seen | 1u << a->kind);
+    cell->seen = (uint16_t)(cell->seen | 1u << action->kind);
     return st;
 }
 
 /* Checks an action against the state of its stage, sharding and reduction, and updates the state.
  */
-static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_state(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    uint8_t *state = &w->stage[a->stage];
+    uint8_t *state = &proof->stage[action->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
-    if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(w, "rank #: @, but stage # is already unsharded", r, a->stage, a,
-                               NULL);
+    if (action->kind == DPAR_ACTION_UNSHARD && unsharded) {
+        return dpari_proof_say(proof, "rank #: @, but stage # is already unsharded", r,
+                               action->stage, action, NULL);
     }
     if (!unsharded &&
-        (a->kind == DPAR_ACTION_RESHARD ||
-         (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(w, "rank #: @, but stage # is not unsharded there", r, a->stage, a,
-                               NULL);
+        (action->kind == DPAR_ACTION_RESHARD || (dpari_proof_is(action->kind, DPARI_SET_COMPUTE) &&
+                                                 (proof->kinds & DPARI_SET_SHARDING) != 0))) {
+        return dpari_proof_say(proof, "rank #: @, but stage # is not unsharded there", r,
+                               action->stage, action, NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
-        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
-        return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
+        dpari_proof_is(action->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
+        return dpari_proof_say(proof, "rank #: @ comes after #REDUCE_GRAD", r, action->stage,
+                               action, NULL);
     }
-    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
+    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
-            return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
-                                   NULL);
+            return dpari_proof_say(proof, "rank #: @ has no #REDUCE_GRAD before it", r,
+                                   action->stage, action, NULL);
         }
         *state |= DPARI_STAGE_WAITED;
-    } else if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+    } else if (dpari_proof_is(action->kind, DPARI_SET_SHARDING)) {
         *state ^= DPARI_STAGE_UNSHARDED;
-    } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
+    } else if (dpari_proof_is(action->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;
-    } else if (a->kind == DPAR_ACTION_REDUCE_GRAD) {
+    } else if (action->kind == DPAR_ACTION_REDUCE_GRAD) {
         *state |= DPARI_STAGE_REDUCED;
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
+static dpar_status dpari_proof_list(dpari_proof *proof, int32_t r)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     dpar_status st = DPAR_OK;
     int64_t i;
-    for (i = s->begin[r]; i < s->begin[r + 1] && st == DPAR_OK; i++) {
-        const dpar_action *a = &s->action[i];
-        if (a->joined) {
-            st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
+    for (i = schedule->begin[r]; i < schedule->begin[r + 1] && st == DPAR_OK; i++) {
+        const dpar_action *action = &schedule->action[i];
+        if (action->joined) {
+            st = dpari_proof_joined(proof, r, action, i + 1 == schedule->begin[r + 1]);
         }
-        if (st == DPAR_OK && a->kind != DPAR_ACTION_IDLE) {
-            st = dpari_proof_ids(w, r, a);
+        if (st == DPAR_OK && action->kind != DPAR_ACTION_IDLE) {
+            st = dpari_proof_ids(proof, r, action);
             if (st == DPAR_OK) {
-                st = dpari_proof_state(w, r, a);
+                st = dpari_proof_state(proof, r, action);
             }
-            if (st == DPAR_OK && dpari_action_has_micro(a->kind)) {
-                st = dpari_proof_order(w, r, a);
+            if (st == DPAR_OK && dpari_action_has_micro(action->kind)) {
+                st = dpari_proof_order(proof, r, action);
             }
         }
     }
@@ -4627,84 +4679,87 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
 
 /* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
  * on the kinds `seen`. */
-static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
+static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
     int32_t kind;
     if ((seen >> DPAR_ACTION_RELOAD & 1) != 0) {
         set |= 1u << DPAR_ACTION_OFFLOAD;
     }
-    if ((w->kinds & DPARI_SET_TRAINING) != 0) {
+    if ((proof->kinds & DPARI_SET_TRAINING) != 0) {
         set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_ACTION_SEND_F;
-         kind <= DPAR_ACTION_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t there = dpar_schedule_partner(w->s, kind, stage);
-        if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
-            (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
+         kind <= DPAR_ACTION_RECV_B && (proof->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+        int32_t there = dpar_schedule_partner(proof->s, kind, stage);
+        if (there >= 0 && proof->s->rank_of[there] != proof->s->rank_of[stage] &&
+            (!dpari_proof_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
     }
     return set;
 }
 
-static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int32_t micro)
+static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage, int32_t micro)
 {
-    uint32_t seen = dpari_proof_at(w, stage, micro)->seen;
-    uint32_t set = dpari_proof_expected(w, stage, seen), extra = seen & ~set & DPARI_SET_MESSAGES;
+    uint32_t seen = dpari_proof_at(proof, stage, micro)->seen;
+    uint32_t set = dpari_proof_expected(proof, stage, seen),
+             extra = seen & ~set & DPARI_SET_MESSAGES;
     dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
-        return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, "rank #: @ is missing", proof->s->rank_of[stage], 0, &a,
+                               NULL);
     }
     if (extra != 0) {
-        return dpari_proof_say(w, "rank #: @ is not needed, because there is no backward",
-                               w->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, "rank #: @ is not needed, because there is no backward",
+                               proof->s->rank_of[stage], 0, &a, NULL);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_micros(const dpari_proof *w)
+static dpar_status dpari_proof_micros(const dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     dpar_status st = DPAR_OK;
     int32_t m, k;
-    for (m = 0; m < s->micro_batches; m++) {
-        if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is in no list", m, s->micro_batches);
+    for (m = 0; m < schedule->micro_batches; m++) {
+        if (proof->chain[m] == DPARI_NO_CHAIN) {
+            return dpari_wrong(proof->why, "micro-batch %d of %d is in no list", m,
+                               schedule->micro_batches);
         }
-        if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_wrong(w->why,
+        if (proof->chain[m] != proof->chain[m - m % schedule->slices]) {
+            return dpari_wrong(proof->why,
                                "%d and %d are slices of one micro-batch, but pass different chains",
-                               m - m % s->slices, m);
+                               m - m % schedule->slices, m);
         }
     }
-    for (k = 0; k < s->chain && st == DPAR_OK; k++) {
-        for (m = 0; m < s->micro_batches && st == DPAR_OK; m++) {
-            st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
+    for (k = 0; k < schedule->chain && st == DPAR_OK; k++) {
+        for (m = 0; m < schedule->micro_batches && st == DPAR_OK; m++) {
+            st = dpari_proof_complete(proof, proof->chain[m] * schedule->chain + k, m);
         }
     }
     return st;
 }
 
 /* Checks the final state of all stages. */
-static dpar_status dpari_proof_stages(const dpari_proof *w)
+static dpar_status dpari_proof_stages(const dpari_proof *proof)
 {
-    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
+    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, proof->kinds);
     int32_t k;
-    if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
-        return dpari_wrong(w->why, "there is a REDUCE_GRAD, but no backward");
+    if (reduces && (proof->kinds & DPARI_SET_TRAINING) == 0) {
+        return dpari_wrong(proof->why, "there is a REDUCE_GRAD, but no backward");
     }
-    for (k = 0; k < w->s->stages; k++) {
-        if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_wrong(w->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
-                               (int32_t)w->s->rank_of[k], k, k);
+    for (k = 0; k < proof->s->stages; k++) {
+        if ((proof->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
+            return dpari_wrong(proof->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
+                               (int32_t)proof->s->rank_of[k], k, k);
         }
-        if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
-            (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing",
-                               (int32_t)w->s->rank_of[k], k);
+        if (reduces && (proof->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
+            (proof->stage[k] & DPARI_STAGE_REDUCED) == 0) {
+            return dpari_wrong(proof->why, "rank %d: %dREDUCE_GRAD is missing",
+                               (int32_t)proof->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -4714,73 +4769,74 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
 
 /* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
  * O(its actions) however many ranks there are. */
-static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
+static void dpari_proof_forget(const dpari_proof *proof, int32_t r, int32_t value)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
-            w->key[2 * w->s->action[i].peer] = value;
-            w->key[2 * w->s->action[i].peer + 1] = value;
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        if (dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES)) {
+            proof->key[2 * proof->s->action[i].peer] = value;
+            proof->key[2 * proof->s->action[i].peer + 1] = value;
         }
     }
 }
 
 /* Numbers the sends of rank r on each of its channels. */
-static void dpari_proof_number(const dpari_proof *w, int32_t r)
+static void dpari_proof_number(const dpari_proof *proof, int32_t r)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] =
-                w->key[2 * a->peer]++;
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
+            dpari_proof_at(proof, action->stage, action->micro_batch)
+                ->send[dpari_proof_way(action->kind)] = proof->key[2 * action->peer]++;
         }
     }
-    dpari_proof_forget(w, r, 0);
+    dpari_proof_forget(proof, r, 0);
 }
 
 /* Returns send number n of rank q to rank r, counted from 0. It exists. */
-static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
+static const dpar_action *dpari_proof_nth(const dpari_proof *proof, int32_t q, int32_t r, int32_t n)
 {
-    int64_t i = w->s->begin[q];
+    int64_t i = proof->s->begin[q];
     for (;; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_SENDS) && a->peer == r && n-- == 0) {
-            return a;
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_SENDS) && action->peer == r && n-- == 0) {
+            return action;
         }
     }
 }
 
 /* Checks that rank r receives the messages of each peer in the order in which the peer sends them.
  */
-static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
+static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
-            int32_t n = w->key[2 * a->peer]++;
-            if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
-                return dpari_proof_say(w,
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
+            int32_t n = proof->key[2 * action->peer]++;
+            if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
+                return dpari_proof_say(proof,
                                        "rank #: @ is in the place where rank # sends @; without "
                                        "tags (NCCL) it receives the wrong data",
-                                       r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
+                                       r, action->peer, action,
+                                       dpari_proof_nth(proof, action->peer, r, n));
             }
         }
     }
-    dpari_proof_forget(w, r, 0);
+    dpari_proof_forget(proof, r, 0);
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_channels(const dpari_proof *w)
+static dpar_status dpari_proof_channels(const dpari_proof *proof)
 {
     dpar_status st = DPAR_OK;
     int32_t r;
-    for (r = 0; r < w->s->ranks; r++) {
-        dpari_proof_number(w, r);
+    for (r = 0; r < proof->s->ranks; r++) {
+        dpari_proof_number(proof, r);
     }
-    for (r = 0; r < w->s->ranks && st == DPAR_OK; r++) {
-        st = dpari_proof_channel(w, r);
+    for (r = 0; r < proof->s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_channel(proof, r);
     }
     return st;
 }
@@ -4788,202 +4844,204 @@ static dpar_status dpari_proof_channels(const dpari_proof *w)
 /* ---- the run: ranks advance until each waits for another ------------------------------------ */
 
 /* True if messages are posted and wait in queues. */
-static int dpari_proof_queues(const dpari_proof *w)
+static int dpari_proof_queues(const dpari_proof *proof)
 {
-    return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
-           w->transport <= DPAR_TRANSPORT_EDGE;
+    return proof->link != NULL && proof->transport >= DPAR_TRANSPORT_RANK &&
+           proof->transport <= DPAR_TRANSPORT_EDGE;
 }
 
 /* Adds a rank to the stack of those that may be able to continue. */
-static void dpari_proof_wake(dpari_proof *w, int32_t r)
+static void dpari_proof_wake(dpari_proof *proof, int32_t r)
 {
-    if (!w->lane[r].queued) {
-        w->lane[r].queued = 1;
-        w->ready[w->ready_count++] = r;
+    if (!proof->lane[r].queued) {
+        proof->lane[r].queued = 1;
+        proof->ready[proof->ready_count++] = r;
     }
 }
 
-static int dpari_proof_done(const dpari_proof *w, int64_t i)
+static int dpari_proof_done(const dpari_proof *proof, int64_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro_batch)->done);
+    const dpar_action *action = &proof->s->action[i];
+    return dpari_proof_is(action->kind,
+                          dpari_proof_at(proof, action->stage, action->micro_batch)->done);
 }
 
-static void dpari_proof_do(dpari_proof *w, int64_t i)
+static void dpari_proof_do(dpari_proof *proof, int64_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    if (dpari_action_has_micro(a->kind)) {
-        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
-        cell->done = (uint16_t)(cell->done | 1u << a->kind);
+    const dpar_action *action = &proof->s->action[i];
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
+        cell->done = (uint16_t)(cell->done | 1u << action->kind);
     }
 }
 
 /* Returns the stage on another rank from which a computation gets its data, or -1 if there is none.
  */
-static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
+static int32_t dpari_proof_source(const dpar_schedule *schedule, const dpar_action *action)
 {
     int32_t from = -1;
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        from = dpari_schedule_before(s, a->stage);
-    } else if (dpari_proof_is(a->kind, DPARI_SET_GRADIENT)) {
-        from = dpari_schedule_behind(s, a->stage);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        from = dpari_schedule_before(schedule, action->stage);
+    } else if (dpari_proof_is(action->kind, DPARI_SET_GRADIENT)) {
+        from = dpari_schedule_behind(schedule, action->stage);
     }
-    return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
+    return from >= 0 && schedule->rank_of[from] != schedule->rank_of[action->stage] ? from : -1;
 }
 
 /* True if the data that a computation needs from another rank have not arrived. */
-static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
+static int dpari_proof_waits(const dpari_proof *proof, const dpar_action *action)
 {
-    int32_t from = dpari_proof_source(w->s, a);
-    int forward = a->kind == DPAR_ACTION_FORWARD;
+    int32_t from = dpari_proof_source(proof->s, action);
+    int forward = action->kind == DPAR_ACTION_FORWARD;
     if (from < 0) {
         return 0;
     }
-    if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
+    if ((proof->kinds & DPARI_SET_MESSAGES) != 0) {
         return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
-                               dpari_proof_at(w, a->stage, a->micro_batch)->done);
+                               dpari_proof_at(proof, action->stage, action->micro_batch)->done);
     }
-    return (dpari_proof_at(w, from, a->micro_batch)->done &
+    return (dpari_proof_at(proof, from, action->micro_batch)->done &
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
 /* Runs the rank's next computation, or both of a joined pair, unless it waits. Returns 1 if it ran.
  */
-static int dpari_proof_compute(dpari_proof *w, int32_t r)
+static int dpari_proof_compute(dpari_proof *proof, int32_t r)
 {
-    const dpar_action *a = &w->s->action[w->lane[r].at];
-    int k, count = 1 + a->joined;
+    const dpar_action *action = &proof->s->action[proof->lane[r].at];
+    int k, count = 1 + action->joined;
     for (k = 0; k < count; k++) {
-        if (dpari_proof_waits(w, a + k)) {
+        if (dpari_proof_waits(proof, action + k)) {
             return 0;
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t there = dpar_schedule_partner(w->s, a[k].kind, a[k].stage);
-        dpari_proof_do(w, w->lane[r].at + k);
-        if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
-            dpari_proof_wake(w, w->s->rank_of[there]);
+        int32_t there = dpar_schedule_partner(proof->s, action[k].kind, action[k].stage);
+        dpari_proof_do(proof, proof->lane[r].at + k);
+        if (there >= 0 && (proof->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(proof, proof->s->rank_of[there]);
         }
     }
-    w->lane[r].at += count;
+    proof->lane[r].at += count;
     return 1;
 }
 
 /* The following three run message i of the rank that is advanced and return 1, or return 0 if it
  * waits. Without a transport a send never waits and a receive waits for its send. */
-static int dpari_proof_free(dpari_proof *w, int32_t i)
+static int dpari_proof_free(dpari_proof *proof, int32_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    if (dpari_proof_is(a->kind, DPARI_SET_RECVS) &&
-        !dpari_proof_is(a->kind - 1 /* its send */, dpari_proof_mate_cell(w, a)->done)) {
+    const dpar_action *action = &proof->s->action[i];
+    if (dpari_proof_is(action->kind, DPARI_SET_RECVS) &&
+        !dpari_proof_is(action->kind - 1 /* its send */,
+                        dpari_proof_mate_cell(proof, action)->done)) {
         return 0;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_wake(w, a->peer);
+    dpari_proof_do(proof, i);
+    dpari_proof_wake(proof, action->peer);
     return 1;
 }
 
 /* BLOCKING: both ends run at the same time, once both are the next action of their rank. */
-static int dpari_proof_meet(dpari_proof *w, int32_t i)
+static int dpari_proof_meet(dpari_proof *proof, int32_t i)
 {
-    int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
-    if (w->lane[q].at != mate) {
+    int32_t q = proof->s->action[i].peer, mate = proof->link[i].mate;
+    if (proof->lane[q].at != mate) {
         return 0;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_do(w, mate);
-    w->lane[q].at++;
-    dpari_proof_wake(w, q);
+    dpari_proof_do(proof, i);
+    dpari_proof_do(proof, mate);
+    proof->lane[q].at++;
+    dpari_proof_wake(proof, q);
     return 1;
 }
 
 /* EAGER: a send waits for a free place in the buffer, a receive until its message is at the front.
  */
-static int dpari_proof_buffer(dpari_proof *w, int32_t i)
+static int dpari_proof_buffer(dpari_proof *proof, int32_t i)
 {
-    const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
-    const int32_t send = sends ? i : w->link[i].mate;
-    dpari_proof_link *queue = &w->link[w->link[send].first];
-    int32_t *held = &w->link[queue->mate].head;
-    if (sends && *held >= w->room) {
+    const int sends = dpari_proof_is(proof->s->action[i].kind, DPARI_SET_SENDS);
+    const int32_t send = sends ? i : proof->link[i].mate;
+    dpari_proof_link *queue = &proof->link[proof->link[send].first];
+    int32_t *held = &proof->link[queue->mate].head;
+    if (sends && *held >= proof->room) {
         return 0;
     }
-    if (!sends && (queue->head != send || !dpari_proof_done(w, send))) {
+    if (!sends && (queue->head != send || !dpari_proof_done(proof, send))) {
         return 0;
     }
     *held += sends ? 1 : -1;
     if (!sends) {
-        queue->head = w->link[send].next;
+        queue->head = proof->link[send].next;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_wake(w, w->s->action[i].peer);
+    dpari_proof_do(proof, i);
+    dpari_proof_wake(proof, proof->s->action[i].peer);
     return 1;
 }
 
 /* The first message in the queue of message i that was not transferred. */
-static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
+static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 {
-    return w->link[w->link[i].first].head;
+    return proof->link[proof->link[i].first].head;
 }
 
 /* Transfers message i if it and its other end are posted and both are first in their queues. Both
  * are then added to `pending`. */
-static void dpari_proof_go(dpari_proof *w, int32_t i)
+static void dpari_proof_go(dpari_proof *proof, int32_t i)
 {
-    const dpar_action *list = w->s->action;
-    int32_t j = w->link[i].mate, end[2], k;
-    if (dpari_proof_head(w, i) != i || dpari_proof_head(w, j) != j ||
-        i >= w->lane[list[j].peer].at || j >= w->lane[list[i].peer].at) {
+    const dpar_action *list = proof->s->action;
+    int32_t j = proof->link[i].mate, end[2], k;
+    if (dpari_proof_head(proof, i) != i || dpari_proof_head(proof, j) != j ||
+        i >= proof->lane[list[j].peer].at || j >= proof->lane[list[i].peer].at) {
         return;
     }
     end[0] = i;
     end[1] = j;
     for (k = 0; k < 2; k++) {
-        dpari_proof_link *l = &w->link[end[k]];
-        dpari_proof_do(w, end[k]);
+        dpari_proof_link *l = &proof->link[end[k]];
+        dpari_proof_do(proof, end[k]);
         if (dpari_proof_is(list[end[k]].kind, DPARI_SET_RECVS)) {
-            dpari_proof_wake(w, list[end[1 - k]].peer);
+            dpari_proof_wake(proof, list[end[1 - k]].peer);
         }
-        w->link[l->first].head = l->next;
-        l->mate = w->pending;
-        w->pending = end[k];
+        proof->link[l->first].head = l->next;
+        l->mate = proof->pending;
+        proof->pending = end[k];
     }
 }
 
 /* Posts message i, then transfers all messages that this enables, one after the other. */
-static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
+static int dpari_proof_post(dpari_proof *proof, int32_t r, int32_t i)
 {
-    w->lane[r].at++;
-    dpari_proof_go(w, i);
-    while (w->pending >= 0) {
-        const dpari_proof_link *l = &w->link[w->pending];
-        w->pending = l->mate;
-        if (l->next >= 0 && dpari_proof_head(w, l->next) == l->next) {
-            dpari_proof_go(w, l->next);
+    proof->lane[r].at++;
+    dpari_proof_go(proof, i);
+    while (proof->pending >= 0) {
+        const dpari_proof_link *l = &proof->link[proof->pending];
+        proof->pending = l->mate;
+        if (l->next >= 0 && dpari_proof_head(proof, l->next) == l->next) {
+            dpari_proof_go(proof, l->next);
         }
     }
     return 1;
 }
 
 /* Runs the rank's next action. Returns 0 if it has to wait. */
-static int dpari_proof_step(dpari_proof *w, int32_t r)
+static int dpari_proof_step(dpari_proof *proof, int32_t r)
 {
-    int32_t i = w->lane[r].at;
+    int32_t i = proof->lane[r].at;
     int went;
-    if (!dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
-        return dpari_proof_compute(w, r);
+    if (!dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES)) {
+        return dpari_proof_compute(proof, r);
     }
-    if (dpari_proof_queues(w)) {
-        return dpari_proof_post(w, r, i);
+    if (dpari_proof_queues(proof)) {
+        return dpari_proof_post(proof, r, i);
     }
-    if (w->link == NULL) {
-        went = dpari_proof_free(w, i);
-    } else if (w->transport == DPAR_TRANSPORT_BLOCKING) {
-        went = dpari_proof_meet(w, i);
+    if (proof->link == NULL) {
+        went = dpari_proof_free(proof, i);
+    } else if (proof->transport == DPAR_TRANSPORT_BLOCKING) {
+        went = dpari_proof_meet(proof, i);
     } else {
-        went = dpari_proof_buffer(w, i);
+        went = dpari_proof_buffer(proof, i);
     }
-    w->lane[r].at += went;
+    proof->lane[r].at += went;
     return went;
 }
 
@@ -4992,24 +5050,25 @@ static int dpari_proof_step(dpari_proof *w, int32_t r)
 /* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
  * computation that waits for a queued message it is the first message of that queue. A rank at the
  * end of its list is stuck if one of its messages was not transferred. */
-static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
+static int32_t dpari_proof_stuck(const dpari_proof *proof, int32_t r)
 {
-    int32_t i = w->lane[r].at;
-    const dpar_action *a = &w->s->action[i];
-    if (i < w->lane[r].end) {
+    int32_t i = proof->lane[r].at;
+    const dpar_action *action = &proof->s->action[i];
+    if (i < proof->lane[r].end) {
         int32_t from;
         int way;
-        a += a->joined && !dpari_proof_waits(w, a);
-        if (!dpari_proof_queues(w)) {
-            return (int32_t)(a - w->s->action);
+        action += action->joined && !dpari_proof_waits(proof, action);
+        if (!dpari_proof_queues(proof)) {
+            return (int32_t)(action - proof->s->action);
         }
-        from = dpari_proof_source(w->s, a);
-        way = a->kind != DPAR_ACTION_FORWARD;
-        return dpari_proof_head(w,
-                                w->link[dpari_proof_at(w, from, a->micro_batch)->send[way]].mate);
+        from = dpari_proof_source(proof->s, action);
+        way = action->kind != DPAR_ACTION_FORWARD;
+        return dpari_proof_head(
+            proof, proof->link[dpari_proof_at(proof, from, action->micro_batch)->send[way]].mate);
     }
-    for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
-        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
+    for (i = (int32_t)proof->s->begin[r]; i < proof->lane[r].end; i++) {
+        if (dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES) &&
+            !dpari_proof_done(proof, i)) {
             return i;
         }
     }
@@ -5024,80 +5083,82 @@ typedef struct dpari_proof_wait {
 } dpari_proof_wait;
 
 /* Finds what a rank waits for if actions only wait for their data. */
-static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *a = &w->s->action[k->at];
-    int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
-    int32_t from =
-        message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
-    uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
+    const dpar_action *action = &proof->s->action[blocked->at];
+    int32_t message = dpari_proof_is(action->kind, DPARI_SET_MESSAGES);
+    int32_t from = message ? dpar_schedule_partner(proof->s, action->kind, action->stage)
+                           : dpari_proof_source(proof->s, action);
+    uint32_t seen = dpari_proof_at(proof, from, action->micro_batch)->seen;
     int32_t kind = DPAR_ACTION_FORWARD;
     if (message) { /* only a RECV waits, for its SEND */
-        kind = a->kind - 1;
-    } else if (a->kind != DPAR_ACTION_FORWARD) {
+        kind = action->kind - 1;
+    } else if (action->kind != DPAR_ACTION_FORWARD) {
         kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     }
-    k->needs = dpari_proof_action(kind, from, a->micro_batch);
-    k->other_rank = w->s->rank_of[from];
-    k->other = dpari_proof_stuck(w, k->other_rank);
+    blocked->needs = dpari_proof_action(kind, from, action->micro_batch);
+    blocked->other_rank = proof->s->rank_of[from];
+    blocked->other = dpari_proof_stuck(proof, blocked->other_rank);
 }
 
 /* Finds what a rank waits for on a transport. */
-static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_wait_message(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *a = &w->s->action[k->at];
-    int32_t mate = w->link[k->at].mate;
-    k->other_rank = a->peer;
-    if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-        mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
-    } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
-        mate = w->link[dpari_proof_head(w, mate)].mate; /* another message is at the front */
-        k->other_rank = k->rank;
+    const dpar_action *action = &proof->s->action[blocked->at];
+    int32_t mate = proof->link[blocked->at].mate;
+    blocked->other_rank = action->peer;
+    if (proof->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
+        mate = proof->link[dpari_proof_head(proof, blocked->at)].mate; /* the buffer is full */
+    } else if (proof->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(proof, mate)) {
+        mate =
+            proof->link[dpari_proof_head(proof, mate)].mate; /* another message is at the front */
+        blocked->other_rank = blocked->rank;
     }
-    k->needs = w->s->action[mate];
-    k->other = dpari_proof_queues(w) && mate < w->lane[k->other_rank].at
-                   ? dpari_proof_head(w, mate)
-                   : dpari_proof_stuck(w, k->other_rank);
+    blocked->needs = proof->s->action[mate];
+    blocked->other = dpari_proof_queues(proof) && mate < proof->lane[blocked->other_rank].at
+                         ? dpari_proof_head(proof, mate)
+                         : dpari_proof_stuck(proof, blocked->other_rank);
 }
 
-static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_blocker(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    if (w->link == NULL) {
-        dpari_proof_wait_data(w, k);
+    if (proof->link == NULL) {
+        dpari_proof_wait_data(proof, blocked);
     } else {
-        dpari_proof_wait_message(w, k);
+        dpari_proof_wait_message(proof, blocked);
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    k->rank = k->other_rank;
-    k->at = k->other;
-    dpari_proof_blocker(w, k);
+    blocked->rank = blocked->other_rank;
+    blocked->at = blocked->other;
+    dpari_proof_blocker(proof, blocked);
 }
 
 /* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
  * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
  * message does not depend on where the search started. */
-static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    dpari_proof_wait fast = *k, least;
+    dpari_proof_wait fast = *blocked, least;
     do {
-        dpari_proof_follow(w, k);
-        dpari_proof_follow(w, &fast);
-        dpari_proof_follow(w, &fast);
-    } while (fast.at != k->at);
-    least = *k;
+        dpari_proof_follow(proof, blocked);
+        dpari_proof_follow(proof, &fast);
+        dpari_proof_follow(proof, &fast);
+    } while (fast.at != blocked->at);
+    least = *blocked;
     do {
-        dpari_proof_follow(w, k);
-        least = k->at < least.at ? *k : least;
-    } while (k->at != fast.at);
-    *k = least;
+        dpari_proof_follow(proof, blocked);
+        least = blocked->at < least.at ? *blocked : least;
+    } while (blocked->at != fast.at);
+    *blocked = least;
 }
 
-static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
+static int dpari_proof_same(const dpar_action *action, const dpar_action *b)
 {
-    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
+    return action->kind == b->kind && action->stage == b->stage &&
+           action->micro_batch == b->micro_batch;
 }
 
 static const char *dpari_transport_name(int32_t transport)
@@ -5114,65 +5175,67 @@ static const char *dpari_transport_name(int32_t transport)
 
 /* Describes the first two members of the circle and counts the others. More would not fit into
  * dpar_why if the numbers are long. */
-static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *list = w->s->action;
-    int32_t start = k->at, count = 0;
+    const dpar_action *list = proof->s->action;
+    int32_t start = blocked->at, count = 0;
     dpar_text t;
-    dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
-    dpar_text_put(&t, w->link == NULL ? "" : ": ");
+    dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+    dpar_text_put(&t, proof->link == NULL ? "endless: " : dpari_transport_name(proof->transport));
+    dpar_text_put(&t, proof->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
-            dpari_proof_words(&t, "rank # at @ waits for ", k->rank, 0, &list[k->at], NULL);
-            if (dpari_proof_same(&list[k->other], &k->needs)) {
-                dpari_proof_words(&t, "@ of rank #", k->other_rank, 0, &k->needs, NULL);
+            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, 0, &list[blocked->at],
+                              NULL);
+            if (dpari_proof_same(&list[blocked->other], &blocked->needs)) {
+                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, 0, &blocked->needs, NULL);
             } else {
-                dpari_proof_words(&t, "@ that rank # has after @", k->other_rank, 0, &k->needs,
-                                  &list[k->other]);
+                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank, 0,
+                                  &blocked->needs, &list[blocked->other]);
             }
         }
-        dpari_proof_follow(w, k);
-    } while (k->at != start);
+        dpari_proof_follow(proof, blocked);
+    } while (blocked->at != start);
     if (count > 2) {
         dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
     }
 }
 
 /* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
-static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck)
 {
     int32_t r, through = 0;
     dpari_proof_wait k;
-    for (r = w->s->ranks - 1; r >= 0; r--) {
-        dpari_proof_wake(w, r);
+    for (r = proof->s->ranks - 1; r >= 0; r--) {
+        dpari_proof_wake(proof, r);
     }
-    while (w->ready_count > 0) {
-        r = w->ready[--w->ready_count];
-        w->lane[r].queued = 0;
-        while (w->lane[r].at < w->lane[r].end && dpari_proof_step(w, r)) {
+    while (proof->ready_count > 0) {
+        r = proof->ready[--proof->ready_count];
+        proof->lane[r].queued = 0;
+        while (proof->lane[r].at < proof->lane[r].end && dpari_proof_step(proof, r)) {
         }
     }
-    for (r = 0; r < w->s->ranks; r++) {
-        through += w->lane[r].at == w->lane[r].end;
+    for (r = 0; r < proof->s->ranks; r++) {
+        through += proof->lane[r].at == proof->lane[r].end;
     }
-    if (through == w->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
+    if (through ==
+        proof->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
         return DPAR_OK;
     }
-    for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
-        stuck[r] = dpari_proof_stuck(w, r);
+    for (r = 0; r < proof->s->ranks && stuck != NULL; r++) {
+        stuck[r] = dpari_proof_stuck(proof, r);
     }
     k.rank = 0;
-    k.at = dpari_proof_stuck(w, k.rank);
+    k.at = dpari_proof_stuck(proof, k.rank);
     while (k.at < 0) {
         k.rank++;
-        k.at = dpari_proof_stuck(w, k.rank);
+        k.at = dpari_proof_stuck(proof, k.rank);
     }
-    if (w->why != NULL) {
-        dpari_proof_blocker(w, &k);
-        dpari_proof_circle(w, &k);
-        dpari_proof_say_circle(w, &k);
+    if (proof->why != NULL) {
+        dpari_proof_blocker(proof, &k);
+        dpari_proof_circle(proof, &k);
+        dpari_proof_say_circle(proof, &k);
     }
     return DPAR_E_STUCK;
 }
@@ -5180,35 +5243,35 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 /* ---- the check as a whole ------------------------------------------------------------------- */
 
 /* Checks everything but channels and deadlock. */
-static dpar_status dpari_proof_lists(dpari_proof *w)
+static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
-    dpar_status st = dpari_proof_kinds(w);
+    const dpar_schedule *schedule = proof->s;
+    dpar_status st = dpari_proof_kinds(proof);
     int32_t r;
-    for (r = 0; r < s->stages && st == DPAR_OK; r++) {
-        if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "rank_of[%d] is %d, but there are only %d ranks", r,
-                             (int32_t)s->rank_of[r], s->ranks);
+    for (r = 0; r < schedule->stages && st == DPAR_OK; r++) {
+        if (schedule->rank_of[r] >= schedule->ranks) {
+            st = dpari_wrong(proof->why, "rank_of[%d] is %d, but there are only %d ranks", r,
+                             (int32_t)schedule->rank_of[r], schedule->ranks);
         }
     }
-    for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
-        st = dpari_proof_list(w, r);
+    for (r = 0; r < schedule->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_list(proof, r);
     }
     if (st == DPAR_OK) {
-        st = dpari_proof_micros(w);
+        st = dpari_proof_micros(proof);
     }
-    return st == DPAR_OK ? dpari_proof_stages(w) : st;
+    return st == DPAR_OK ? dpari_proof_stages(proof) : st;
 }
 
 /* Proves the schedule without a transport. Not inlined, like dpari_proof_transport, so that the
  * frames of the two are not on the stack at the same time. */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *schedule,
                                                                int32_t flags, void *mem,
                                                                dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, s, 0, mem, why);
+    dpari_proof_lay(&w, schedule, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
         st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
@@ -5222,76 +5285,79 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 /* ---- transports ----------------------------------------------------------------------------- */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
+static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)
 {
-    switch (w->transport) {
-    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(a->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
+    switch (proof->transport) {
+    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(action->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * action->peer;
     case DPAR_TRANSPORT_EDGE:
-    case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    case DPAR_TRANSPORT_EAGER:
+        return 2 * action->peer + dpari_proof_is(action->kind, DPARI_SET_SENDS);
     default: return 0;
     }
 }
 
 /* Links the messages of a rank into its queues and enters its sends in their cells. All keys are -1
  * before and after the call. */
-static void dpari_proof_queue(dpari_proof *w, int32_t r)
+static void dpari_proof_queue(dpari_proof *proof, int32_t r)
 {
-    int32_t i, end = (int32_t)w->s->begin[r + 1];
-    for (i = (int32_t)w->s->begin[r]; i < end; i++) {
-        const dpar_action *a = &w->s->action[i];
-        int32_t sends = dpari_proof_is(a->kind, DPARI_SET_SENDS), *last;
-        if (!dpari_proof_is(a->kind, DPARI_SET_MESSAGES)) {
+    int32_t i, end = (int32_t)proof->s->begin[r + 1];
+    for (i = (int32_t)proof->s->begin[r]; i < end; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        int32_t sends = dpari_proof_is(action->kind, DPARI_SET_SENDS), *last;
+        if (!dpari_proof_is(action->kind, DPARI_SET_MESSAGES)) {
             continue;
         }
-        last = &w->key[dpari_proof_key(w, a)];
-        w->link[i].next = -1;
-        w->link[i].first = *last < 0 ? i : w->link[*last].first;
-        w->link[i].head = w->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
+        last = &proof->key[dpari_proof_key(proof, action)];
+        proof->link[i].next = -1;
+        proof->link[i].first = *last < 0 ? i : proof->link[*last].first;
+        proof->link[i].head = proof->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
         if (*last >= 0) {
-            w->link[*last].next = i;
+            proof->link[*last].next = i;
         }
         *last = i;
         if (sends) {
-            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] = i;
+            dpari_proof_at(proof, action->stage, action->micro_batch)
+                ->send[dpari_proof_way(action->kind)] = i;
         }
     }
-    w->key[0] = w->key[1] = -1;
-    dpari_proof_forget(w, r, -1);
+    proof->key[0] = proof->key[1] = -1;
+    dpari_proof_forget(proof, r, -1);
 }
 
 /* Links all queues and connects the two ends of each message. */
-static void dpari_proof_connect(dpari_proof *w)
+static void dpari_proof_connect(dpari_proof *proof)
 {
-    int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
-    for (r = 0; r < 2 * w->s->ranks; r++) {
-        w->key[r] = -1;
+    int32_t r, i, count = (int32_t)proof->s->begin[proof->s->ranks];
+    for (r = 0; r < 2 * proof->s->ranks; r++) {
+        proof->key[r] = -1;
     }
-    for (r = 0; r < w->s->ranks; r++) {
-        dpari_proof_queue(w, r);
+    for (r = 0; r < proof->s->ranks; r++) {
+        dpari_proof_queue(proof, r);
     }
     for (i = 0; i < count; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
-            int32_t send = dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)];
-            w->link[i].mate = send;
-            w->link[send].mate = i;
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
+            int32_t send =
+                dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)];
+            proof->link[i].mate = send;
+            proof->link[send].mate = i;
         }
     }
 }
 
 /* Checks that a schedule without messages needs none. */
-static dpar_status dpari_proof_lowered(const dpari_proof *w)
+static dpar_status dpari_proof_lowered(const dpari_proof *proof)
 {
     int32_t k;
-    for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
-        int32_t next = dpari_schedule_behind(w->s, k);
-        if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
+    for (k = 0; k < proof->s->stages && (proof->kinds & DPARI_SET_MESSAGES) == 0; k++) {
+        int32_t next = dpari_schedule_behind(proof->s, k);
+        if (next >= 0 && proof->s->rank_of[k] != proof->s->rank_of[next]) {
             return dpari_wrong(
-                w->why,
+                proof->why,
                 "stage %d on rank %d feeds stage %d on rank %d, but the schedule has no messages; "
                 "call dpar_schedule_lower first",
-                k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
+                k, (int32_t)proof->s->rank_of[k], next, (int32_t)proof->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -5299,11 +5365,11 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 
 /* Runs the schedule, which was proved before, on the transport. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
-    const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
+    const dpar_schedule *schedule, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, s, 1, mem, why);
+    dpari_proof_lay(&w, schedule, 1, mem, why);
     (void)dpari_proof_kinds(&w);
     st = dpari_proof_lowered(&w);
     if (st != DPAR_OK) {
@@ -5317,7 +5383,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 
 /* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
  * that its frame is gone before the proof. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *schedule,
                                                         const dpar_schedule_check_desc *how,
                                                         int64_t bytes, dpar_why *why)
 {
@@ -5330,42 +5396,42 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
         return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
     }
-    st = dpari_proof_shape(s, why);
+    st = dpari_proof_shape(schedule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (dpari_proof_cells(s) == 0) {
-        return dpari_wrong(why,
-                           "%d stages per chain and %d micro-batches need more than %ld actions",
-                           s->chain, s->micro_batches, s->begin[s->ranks]);
+    if (dpari_proof_cells(schedule) == 0) {
+        return dpari_wrong(
+            why, "%d stages per chain and %d micro-batches need more than %ld actions",
+            schedule->chain, schedule->micro_batches, schedule->begin[schedule->ranks]);
     }
-    needed = dpari_schedule_check_bytes(s, how);
+    needed = dpari_schedule_check_bytes(schedule, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     int32_t flags = how != NULL ? how->flags : 0;
-    dpar_status st = dpari_proof_arguments(s, how, bytes, why);
+    dpar_status st = dpari_proof_arguments(schedule, how, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (run) { /* the run itself shows whether the order of a channel matters */
         flags |= DPAR_CHECK_TAGGED;
     }
-    st = dpari_proof_rules(s, flags, mem, why);
+    st = dpari_proof_rules(schedule, flags, mem, why);
     if (st != DPAR_OK || !run) {
         return st;
     }
-    return dpari_proof_transport(s, how, mem, why);
+    return dpari_proof_transport(schedule, how, mem, why);
 }
 
 /* ==== schedule/steps.c ==== */
@@ -5416,118 +5482,126 @@ static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
     }
 }
 
-static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
+static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_action *action)
 {
-    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
+    return &slots->cell[(int64_t)(action->stage % slots->s->chain) * slots->s->micro_batches +
+                        action->micro_batch];
 }
 
 /* The capacity of a pool's stack: a rank has no more slots than actions. */
-DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
     int64_t most = 0;
     int32_t r;
-    for (r = 0; r < s->ranks; r++) {
-        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
     }
     return dpari_least(most, DPAR_SLOT_NONE);
 }
 
-DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
 {
-    int64_t check = dpari_schedule_check_bytes(s, NULL), cells;
+    int64_t check = dpari_schedule_check_bytes(schedule, NULL), cells;
     if (check < 0) {
         return -1;
     }
-    cells = dpari_least((int64_t)s->chain * s->micro_batches, s->begin[s->ranks]);
+    cells = dpari_least((int64_t)schedule->chain * schedule->micro_batches,
+                        schedule->begin[schedule->ranks]);
     return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
-                                               8 * dpari_slots_room(s)));
+                                               8 * dpari_slots_room(schedule)));
 }
 
-static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
+static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
+                            void *mem)
 {
     int64_t i;
-    dpari_zero(w, sizeof(*w));
-    w->s = s;
-    w->cell = (dpari_slots_cell *)mem;
-    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micro_batches);
-    w->activation.free = w->receive.free + dpari_slots_room(s);
-    w->send.free = w->activation.free + dpari_slots_room(s);
-    w->weight.free = w->send.free + dpari_slots_room(s);
-    w->in_flight = in_flight;
-    for (i = 0; i < s->begin[s->ranks]; i++) {
-        int kind = s->action[i].kind;
-        w->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
+    dpari_zero(slots, sizeof(*slots));
+    slots->s = schedule;
+    slots->cell = (dpari_slots_cell *)mem;
+    slots->receive.free =
+        (uint16_t *)(void *)(slots->cell + (int64_t)schedule->chain * schedule->micro_batches);
+    slots->activation.free = slots->receive.free + dpari_slots_room(schedule);
+    slots->send.free = slots->activation.free + dpari_slots_room(schedule);
+    slots->weight.free = slots->send.free + dpari_slots_room(schedule);
+    slots->in_flight = in_flight;
+    for (i = 0; i < schedule->begin[schedule->ranks]; i++) {
+        int kind = schedule->action[i].kind;
+        slots->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
     }
 }
 
 /* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
-static void dpari_slots_sent(dpari_slots *w)
+static void dpari_slots_sent(dpari_slots *slots)
 {
-    const dpar_action *a;
-    if (++w->sends <= w->in_flight) {
+    const dpar_action *action;
+    if (++slots->sends <= slots->in_flight) {
         return;
     }
     do {
-        a = &w->s->action[w->at++];
-    } while (a->kind != DPAR_ACTION_SEND_F && a->kind != DPAR_ACTION_SEND_B);
-    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
+        action = &slots->s->action[slots->at++];
+    } while (action->kind != DPAR_ACTION_SEND_F && action->kind != DPAR_ACTION_SEND_B);
+    dpari_slots_free(&slots->send,
+                     dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
 }
 
 /* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
-static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    int way = a->kind != DPAR_ACTION_FORWARD;
-    int32_t across =
-        way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    int way = action->kind != DPAR_ACTION_FORWARD;
+    int32_t across = way ? dpari_schedule_before(slots->s, action->stage)
+                         : dpari_schedule_behind(slots->s, action->stage);
     out->receive = cell->receive[way];
-    dpari_slots_free(&w->receive, out->receive);
-    if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
-        out->send = cell->send[way] = dpari_slots_take(&w->send);
+    dpari_slots_free(&slots->receive, out->receive);
+    if (slots->messages && across >= 0 &&
+        slots->s->rank_of[across] != slots->s->rank_of[action->stage]) {
+        out->send = cell->send[way] = dpari_slots_take(&slots->send);
     }
 }
 
-static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+static void dpari_slots_message(dpari_slots *slots, const dpar_action *action,
+                                dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
-        out->receive = cell->receive[a->kind == DPAR_ACTION_RECV_B] = dpari_slots_take(&w->receive);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    if (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B) {
+        out->receive = cell->receive[action->kind == DPAR_ACTION_RECV_B] =
+            dpari_slots_take(&slots->receive);
     } else {
-        out->send = cell->send[a->kind == DPAR_ACTION_SEND_B];
-        dpari_slots_sent(w);
+        out->send = cell->send[action->kind == DPAR_ACTION_SEND_B];
+        dpari_slots_sent(slots);
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *w, const dpar_action *a,
+DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_action *action,
                                               dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
-    const int frees = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
-                      a->kind == DPAR_ACTION_OFFLOAD;
-    if (a->kind >= DPAR_ACTION_SEND_F && a->kind <= DPAR_ACTION_RECV_B) {
-        dpari_slots_message(w, a, out);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    const int takes = action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_RELOAD;
+    const int frees = action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT ||
+                      action->kind == DPAR_ACTION_OFFLOAD;
+    if (action->kind >= DPAR_ACTION_SEND_F && action->kind <= DPAR_ACTION_RECV_B) {
+        dpari_slots_message(slots, action, out);
         return;
     }
     if (takes) {
-        cell->activation = dpari_slots_take(&w->activation);
+        cell->activation = dpari_slots_take(&slots->activation);
     }
     out->activation = cell->activation;
     if (frees) {
-        dpari_slots_free(&w->activation, cell->activation);
+        dpari_slots_free(&slots->activation, cell->activation);
     }
-    if (a->kind == DPAR_ACTION_INPUT) {
-        cell->weight = dpari_slots_take(&w->weight);
+    if (action->kind == DPAR_ACTION_INPUT) {
+        cell->weight = dpari_slots_take(&slots->weight);
     }
-    if (a->kind == DPAR_ACTION_INPUT || a->kind == DPAR_ACTION_WEIGHT) {
+    if (action->kind == DPAR_ACTION_INPUT || action->kind == DPAR_ACTION_WEIGHT) {
         out->weight = cell->weight;
     }
-    if (a->kind == DPAR_ACTION_WEIGHT) {
-        dpari_slots_free(&w->weight, cell->weight);
+    if (action->kind == DPAR_ACTION_WEIGHT) {
+        dpari_slots_free(&slots->weight, cell->weight);
     }
-    if (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_BACKWARD ||
-        a->kind == DPAR_ACTION_INPUT) {
-        dpari_slots_pass(w, a, out);
+    if (action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_BACKWARD ||
+        action->kind == DPAR_ACTION_INPUT) {
+        dpari_slots_pass(slots, action, out);
     }
 }
 
@@ -5589,13 +5663,13 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
 }
 
 /* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
+DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *schedule,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, s, how->in_flight, mem);
+    dpari_slots_lay(&w, schedule, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
@@ -5604,7 +5678,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
@@ -5614,17 +5688,17 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     if (how->in_flight < 0) {
         return dpari_wrong(why, "in_flight=%d; 0 or more are allowed", how->in_flight);
     }
-    needed = dpari_schedule_slots_bytes(s);
+    needed = dpari_schedule_slots_bytes(schedule);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why,
                          "assigning slots to %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;
-    st = dpar_schedule_check(s, &tagged, mem, bytes, why);
-    return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
+    st = dpar_schedule_check(schedule, &tagged, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(schedule, how, mem, why) : st;
 }
 
 /* ==== schedule/simulate.c ==== */
@@ -5713,13 +5787,15 @@ typedef struct dpari_sim {
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* True if the schedule has a shape that can be simulated. */
-static int dpari_sim_fits(const dpar_schedule *s)
+static int dpari_sim_fits(const dpar_schedule *schedule)
 {
-    return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MAX_STAGES && s->micro_batches >= 0 &&
-           s->micro_batches <= DPAR_MAX_MICRO_BATCHES && s->chain >= 1 &&
-           s->stages % s->chain == 0 && s->slices >= 1 && s->micro_batches % s->slices == 0 &&
-           s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+    return schedule->ranks >= 1 && schedule->ranks <= DPAR_MAX_STAGES && schedule->stages >= 1 &&
+           schedule->stages <= DPAR_MAX_STAGES && schedule->micro_batches >= 0 &&
+           schedule->micro_batches <= DPAR_MAX_MICRO_BATCHES && schedule->chain >= 1 &&
+           schedule->stages % schedule->chain == 0 && schedule->slices >= 1 &&
+           schedule->micro_batches % schedule->slices == 0 &&
+           schedule->begin[schedule->ranks] >= 0 &&
+           schedule->begin[schedule->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
 /* Takes the next piece of the memory, whose size is rounded up to 8 bytes. */
@@ -5738,48 +5814,50 @@ static int dpari_sim_lines(int32_t transport)
 
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
  * counted. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
-                             void *mem)
+static int64_t dpari_sim_lay(dpari_sim *sim, const dpar_schedule *schedule,
+                             const dpar_schedule_times *times, void *mem)
 {
     char *at = (char *)mem;
-    const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
+    const int64_t n = schedule->begin[schedule->ranks], ranks = schedule->ranks,
+                  stages = schedule->stages;
     int64_t used = 0;
-    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
-    m->s = *s;
-    m->links = t->links;
-    m->transport = t->transport;
-    m->room = t->capacity;
-    m->link = NULL;
-    m->line = NULL;
-    m->moved = 0;
-    m->cells = stages * s->micro_batches;
-    m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
-    m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
-    m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
-    m->arrive = m->end;
-    m->wire = NULL;
-    m->scratch = NULL;
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
-        m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
-        m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*sim));
+    sim->s = *schedule;
+    sim->links = times->links;
+    sim->transport = times->transport;
+    sim->room = times->capacity;
+    sim->link = NULL;
+    sim->line = NULL;
+    sim->moved = 0;
+    sim->cells = stages * schedule->micro_batches;
+    sim->stage =
+        (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*sim->stage));
+    sim->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*sim->rank));
+    sim->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+    sim->arrive = sim->end;
+    sim->wire = NULL;
+    sim->scratch = NULL;
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+        sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
+        sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(m->transport)) {
-        m->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*m->link));
-        m->line =
-            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*m->line));
+    if (dpari_sim_lines(sim->transport)) {
+        sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
+        sim->line =
+            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
     }
-    m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
-    m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
-    m->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
+    sim->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * sim->cells);
+    sim->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
+    sim->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
     return used;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
                                                      const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
+    return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------ */
@@ -5826,11 +5904,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
 
 /* Computes the time of a message between `stage` and the next stage, and the part of it that
  * occupies a wire. */
-static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
+static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
-    int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
-    int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
+    int64_t latency = dpari_each(&times->latency, stage), bytes = dpari_each(&times->bytes, stage);
+    int64_t bandwidth = dpari_each(&times->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
         return dpari_wrong(why,
                            "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
@@ -5848,46 +5926,49 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, i
 }
 
 /* Fills the values of one side of a stage. */
-static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
+static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *times, int32_t stage,
                                   int side, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    dpari_sim_stage *st = &m->stage[stage];
-    int32_t beside = side ? dpari_schedule_behind(s, stage) : dpari_schedule_before(s, stage);
+    const dpar_schedule *schedule = &sim->s;
+    dpari_sim_stage *st = &sim->stage[stage];
+    int32_t beside =
+        side ? dpari_schedule_behind(schedule, stage) : dpari_schedule_before(schedule, stage);
     dpar_status status;
     st->stage_at[side] = beside;
-    st->rank_at[side] =
-        beside < 0 || s->rank_of[beside] == s->rank_of[stage] ? -1 : (int32_t)s->rank_of[beside];
+    st->rank_at[side] = beside < 0 || schedule->rank_of[beside] == schedule->rank_of[stage]
+                            ? -1
+                            : (int32_t)schedule->rank_of[beside];
     st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
-    st->link[side] = s->rank_of[stage];
+    st->link[side] = schedule->rank_of[stage];
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] = m->lowered
-                         ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micro_batches
-                         : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micro_batches;
-    status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
+    st->look[side] =
+        sim->lowered
+            ? (DPARI_AT_RECV + side) * sim->cells + (int64_t)stage * schedule->micro_batches
+            : (DPARI_AT_WORK + side) * sim->cells + (int64_t)beside * schedule->micro_batches;
+    status = dpari_sim_edge(times, side ? stage : beside, &st->edge[side], &st->turn[side], why);
+    st->come[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
 /* Fills the times of all kinds of actions on a stage. */
-static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
-                                   dpar_why *why)
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *times,
+                                   int32_t stage, dpar_why *why)
 {
     int kind;
     dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&t->forward, stage);
-    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&t->backward, stage);
-    st->cost[DPAR_ACTION_INPUT] = dpari_each(&t->input, stage);
-    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&t->weight, stage);
-    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&t->unshard, stage);
-    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&t->reshard, stage);
-    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
-    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&t->recompute, stage);
-    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&t->offload, stage);
-    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&t->reload, stage);
-    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&times->forward, stage);
+    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&times->backward, stage);
+    st->cost[DPAR_ACTION_INPUT] = dpari_each(&times->input, stage);
+    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&times->weight, stage);
+    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&times->unshard, stage);
+    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&times->reshard, stage);
+    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&times->reduce_grad, stage);
+    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&times->recompute, stage);
+    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&times->offload, stage);
+    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&times->reload, stage);
+    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&times->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
@@ -5907,45 +5988,46 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     return DPAR_OK;
 }
 
-static int dpari_sim_capped(const dpar_schedule_times *t)
+static int dpari_sim_capped(const dpar_schedule_times *times)
 {
-    return t->cap.each != NULL || t->cap.all != 0;
+    return times->cap.each != NULL || times->cap.all != 0;
 }
 
 /* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
  * instead. */
-static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *times, int32_t stage)
 {
-    int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
-    st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
-    st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
-    st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
+    int count =
+        dpari_sim_capped(times) && times->hold_forward.each == NULL && times->hold_forward.all == 0;
+    st->hold[0] = count ? 1 : dpari_each(&times->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each(&times->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
 }
 
 /* Fills the values of all stages, and adds hold_always to what each rank holds. */
-static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
+static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
     int side;
-    for (i = 0; i < m->s.stages; i++) {
-        dpari_sim_stage *st = &m->stage[i];
-        int64_t always = dpari_each(&t->hold_always, i);
-        dpar_status status = dpari_sim_costs(st, t, i, why);
+    for (i = 0; i < sim->s.stages; i++) {
+        dpari_sim_stage *st = &sim->stage[i];
+        int64_t always = dpari_each(&times->hold_always, i);
+        dpar_status status = dpari_sim_costs(st, times, i, why);
         for (side = 0; side < 2 && status == DPAR_OK; side++) {
-            status = dpari_sim_side(m, t, i, side, why);
+            status = dpari_sim_side(sim, times, i, side, why);
         }
         if (status != DPAR_OK) {
             return status;
         }
-        dpari_sim_holding(st, t, i);
+        dpari_sim_holding(st, times, i);
         if (always < 0) {
             return dpari_wrong(why, "stage %d: hold_always is %ld; 0 or more are allowed", i,
                                always);
         }
-        if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
+        if (!dpari_sum(&sim->rank[sim->s.rank_of[i]].held, always)) {
             return dpari_say(DPAR_E_RANGE, why,
                              "rank %d: hold_always exceeds INT64_MAX at stage %d",
-                             (int32_t)m->s.rank_of[i], i);
+                             (int32_t)sim->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -5953,32 +6035,32 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
 
 /* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
  * the first stage and side of the sender with that pair. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 {
-    const dpar_schedule *s = &m->s;
-    int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
+    const dpar_schedule *schedule = &sim->s;
+    int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < s->ranks + 2 * s->stages; i++) {
-        m->wire[i] = 0;
+    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
+        sim->wire[i] = 0;
     }
-    if (m->links == DPAR_CONTENTION_RANK) {
+    if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         head[r] = mark[r] = -1;
     }
-    for (i = s->stages - 1; i >= 0; i--) {
-        next[i] = head[s->rank_of[i]];
-        head[s->rank_of[i]] = i;
+    for (i = schedule->stages - 1; i >= 0; i--) {
+        next[i] = head[schedule->rank_of[i]];
+        head[schedule->rank_of[i]] = i;
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t across = m->stage[i].rank_at[side];
-                if (across >= 0 && (mark[across] < 0 || s->rank_of[mark[across] / 2] != r)) {
+                int32_t across = sim->stage[i].rank_at[side];
+                if (across >= 0 && (mark[across] < 0 || schedule->rank_of[mark[across] / 2] != r)) {
                     mark[across] = 2 * i + side;
                 }
-                m->stage[i].link[side] = across < 0 ? 0 : mark[across];
+                sim->stage[i].link[side] = across < 0 ? 0 : mark[across];
             }
         }
     }
@@ -5989,9 +6071,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
  * It fills the table, checks the order of each rank's own actions, and adds up memory. */
 
 /* The entry of the table for a row, stage and micro-batch. */
-static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
+static uint32_t *dpari_sim_place(const dpari_sim *sim, int row, int32_t stage, int32_t micro)
 {
-    return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
+    return &sim->where[row * sim->cells + (int64_t)stage * sim->s.micro_batches + micro];
 }
 
 /* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
@@ -6049,8 +6131,9 @@ static int dpari_sim_row(int kind)
 
 /* "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
-                                                           const dpar_action *a, const char *what,
-                                                           int kind, int32_t stage, int32_t micro)
+                                                           const dpar_action *action,
+                                                           const char *what, int kind,
+                                                           int32_t stage, int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -6060,9 +6143,10 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
-        if (dpari_action_has_micro(a->kind)) {
-            dpari_text_int(&t, a->micro_batch);
+        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
+                       dpari_action_name(action->kind));
+        if (dpari_action_has_micro(action->kind)) {
+            dpari_text_int(&t, action->micro_batch);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -6073,53 +6157,54 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
 
 /* Checks that the actions on the same rank which action i needs come before it. The message names
  * the first one that does not. */
-static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " comes before ";
-    const dpar_action *a = &m->s.action[i];
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    const int32_t k = a->micro_batch, slices = m->s.slices;
-    const int way = dpari_sim_way(a->kind);
+    const dpar_action *action = &sim->s.action[i];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    const int32_t k = action->micro_batch, slices = sim->s.slices;
+    const int way = dpari_sim_way(action->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
-    if (dpari_sim_is_message(a->kind)) {
-        if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no partner on another rank", DPAR_ACTION_IDLE,
-                                 0, 0);
+    if (dpari_sim_is_message(action->kind)) {
+        if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
+            return dpari_sim_say(why, rank, action, " has no partner on another rank",
+                                 DPAR_ACTION_IDLE, 0, 0);
         }
-        if (dpari_sim_is_send(a->kind) && !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)) {
-            return dpari_sim_say(why, rank, a, before, work, a->stage, k);
-        }
-        return DPAR_OK;
-    }
-    if (a->kind == DPAR_ACTION_WEIGHT) {
-        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        if (at == 0 || m->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
-            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        if (dpari_sim_is_send(action->kind) &&
+            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
+            return dpari_sim_say(why, rank, action, before, work, action->stage, k);
         }
         return DPAR_OK;
     }
-    if (a->kind != DPAR_ACTION_FORWARD) {
+    if (action->kind == DPAR_ACTION_WEIGHT) {
+        uint32_t at = *dpari_sim_place(sim, DPARI_AT_WORK + 1, action->stage, k);
+        if (at == 0 || sim->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
+            return dpari_sim_say(why, rank, action, before, DPAR_ACTION_INPUT, action->stage, k);
+        }
+        return DPAR_OK;
+    }
+    if (action->kind != DPAR_ACTION_FORWARD) {
         /* backward, RECOMPUTE, OFFLOAD and RELOAD need a forward that is not in their own pair */
-        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
-        if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
-            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
+        uint32_t at = *dpari_sim_place(sim, DPARI_AT_WORK, action->stage, k);
+        if (at == 0 || ((int64_t)at == i && sim->s.action[i - 1].joined)) {
+            return dpari_sim_say(why, rank, action, before, DPAR_ACTION_FORWARD, action->stage, k);
         }
     }
     if (way < 0) {
         return DPAR_OK;
     }
     if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
-        return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
+        !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, way ? k + 1 : k - 1)) {
+        return dpari_sim_say(why, rank, action, before, work, action->stage, way ? k + 1 : k - 1);
     }
-    if (st->rank_at[way] >= 0 && m->lowered &&
-        !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
-        return dpari_sim_say(why, rank, a, before, way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F,
-                             a->stage, k);
+    if (st->rank_at[way] >= 0 && sim->lowered &&
+        !*dpari_sim_place(sim, DPARI_AT_RECV + way, action->stage, k)) {
+        return dpari_sim_say(why, rank, action, before,
+                             way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F, action->stage, k);
     }
     if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
-        return dpari_sim_say(why, rank, a, before, work, st->stage_at[way], k);
+        !*dpari_sim_place(sim, DPARI_AT_WORK + way, st->stage_at[way], k)) {
+        return dpari_sim_say(why, rank, action, before, work, st->stage_at[way], k);
     }
     return DPAR_OK;
 }
@@ -6174,93 +6259,97 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
 
 /* Checks that action i exists, is on the right rank, and has a backward after it if it is joined.
  */
-static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    const dpar_action *a = &s->action[i];
-    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
-        (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
+    const dpar_schedule *schedule = &sim->s;
+    const dpar_action *action = &schedule->action[i];
+    if (action->kind >= DPAR_ACTION_COUNT || action->stage >= schedule->stages ||
+        (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d does not exist", rank,
-                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
+                           (int32_t)action->kind, (int32_t)action->stage,
+                           (int32_t)action->micro_batch);
     }
-    if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " has a stage of another rank", DPAR_ACTION_IDLE, 0, 0);
+    if (schedule->rank_of[action->stage] != rank) {
+        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
+                             0);
     }
-    if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
-                      (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined, but it is not an F that a B or I follows",
+    if (action->joined &&
+        (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
+         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+        return dpari_sim_say(why, rank, action,
+                             " is joined, but it is not an F that a B or I follows",
                              DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
 
 /* True if the run sends a message after an action of this kind. */
-static int dpari_sim_leaves(const dpari_sim *m, int kind)
+static int dpari_sim_leaves(const dpari_sim *sim, int kind)
 {
-    return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
-                      : dpari_sim_way(kind) >= 0;
+    return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
+                        : dpari_sim_way(kind) >= 0;
 }
 
 /* Checks action i, enters it in the table, and adds its time and bytes. */
-static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
-    const dpar_action *a = &m->s.action[i];
+    const dpar_action *action = &sim->s.action[i];
     dpar_status status = DPAR_OK;
     const dpari_sim_stage *st;
     int way, row;
-    m->end[i] = m->arrive[i] = -1;
-    if (a->kind == DPAR_ACTION_IDLE && !a->joined) {
+    sim->end[i] = sim->arrive[i] = -1;
+    if (action->kind == DPAR_ACTION_IDLE && !action->joined) {
         return DPAR_OK;
     }
-    status = dpari_sim_check(m, rank, i, why);
-    if (status == DPAR_OK && dpari_action_has_micro(a->kind)) {
-        status = dpari_sim_needs(m, rank, i, why);
+    status = dpari_sim_check(sim, rank, i, why);
+    if (status == DPAR_OK && dpari_action_has_micro(action->kind)) {
+        status = dpari_sim_needs(sim, rank, i, why);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    st = &m->stage[a->stage];
-    row = dpari_sim_row(a->kind);
+    st = &sim->stage[action->stage];
+    row = dpari_sim_row(action->kind);
     if (row >= 0) {
-        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
+        uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
-    way = dpari_sim_way(a->kind);
-    if (!dpari_sum(&m->total, st->cost[a->kind]) ||
-        (a->joined && !dpari_sum(&m->total, st->overlap)) ||
-        (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
+    way = dpari_sim_way(action->kind);
+    if (!dpari_sum(&sim->total, st->cost[action->kind]) ||
+        (action->joined && !dpari_sum(&sim->total, st->overlap)) ||
+        (dpari_sim_leaves(sim, action->kind) && !dpari_sum(&sim->total, st->edge[1 - way]))) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
-                         i - m->s.begin[rank]);
+                         i - sim->s.begin[rank]);
     }
-    if (!dpari_sim_memory(&m->rank[rank], st, a->kind)) {
+    if (!dpari_sim_memory(&sim->rank[rank], st, action->kind)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "rank %d, action %ld: the bytes do not fit into 64 bits", rank,
-                         i - m->s.begin[rank]);
+                         i - sim->s.begin[rank]);
     }
     return DPAR_OK;
 }
 
 /* Clears the table and enters the actions of all ranks. */
-static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
+static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    const int64_t places = m->cells * DPARI_AT_ROWS;
+    const dpar_schedule *schedule = &sim->s;
+    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
     for (i = 0; i < places; i++) {
-        m->where[i] = 0;
+        sim->where[i] = 0;
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_sim_rank *q = &m->rank[r];
-        q->at = s->begin[r];
-        q->end = s->begin[r + 1];
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_sim_rank *q = &sim->rank[r];
+        q->at = schedule->begin[r];
+        q->end = schedule->begin[r + 1];
         q->out.first = -1;
         q->out.peak_bytes = q->held;
         for (i = q->at; i < q->end; i++) {
-            dpar_status status = dpari_sim_enter(m, r, i, why);
+            dpar_status status = dpari_sim_enter(sim, r, i, why);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -6272,20 +6361,20 @@ static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* Resumes a rank if it waits for action i. */
-static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
+static void dpari_sim_wake(dpari_sim *sim, int32_t rank, int64_t i)
 {
-    if (m->rank[rank].waits == i + 1) {
-        m->rank[rank].waits = 0;
-        m->stack[m->tops++] = rank;
+    if (sim->rank[rank].waits == i + 1) {
+        sim->rank[rank].waits = 0;
+        sim->stack[sim->tops++] = rank;
     }
 }
 
 /* Sends a message at time `now`. Returns when it arrives, and occupies the wire if wires are
  * shared. */
-static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
+static int64_t dpari_sim_send(dpari_sim *sim, const dpari_sim_stage *st, int side, int64_t now)
 {
-    if (m->links != DPAR_CONTENTION_NONE) {
-        int64_t *wire = &m->wire[st->link[side]];
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        int64_t *wire = &sim->wire[st->link[side]];
         now = dpari_most(now, *wire);
         *wire = now + st->turn[side];
     }
@@ -6295,17 +6384,17 @@ static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side,
 /* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
  * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
  * the rank then waits. */
-static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
+static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action, int way,
                            int64_t *begin, uint32_t *cause)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
     uint32_t at;
     int64_t there;
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = m->where[st->look[way] + a->micro_batch];
-    there = at == 0 ? -1 : m->arrive[at - 1];
+    at = sim->where[st->look[way] + action->micro_batch];
+    there = at == 0 ? -1 : sim->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
         return 0;
@@ -6318,48 +6407,49 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
 }
 
 /* Returns when the work ended whose output is brought by the action `cause`. */
-static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
+static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 {
-    const dpar_action *a = &m->s.action[cause - 1];
-    if (dpari_sim_is_message(a->kind)) {
-        int way = dpari_sim_message_way(a->kind);
-        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way],
-                                 a->micro_batch);
+    const dpar_action *action = &sim->s.action[cause - 1];
+    if (dpari_sim_is_message(action->kind)) {
+        int way = dpari_sim_message_way(action->kind);
+        cause = *dpari_sim_place(sim, DPARI_AT_WORK + way, sim->stage[action->stage].stage_at[way],
+                                 action->micro_batch);
     }
-    return m->end[cause - 1];
+    return sim->end[cause - 1];
 }
 
 /* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
  * brings. Up to the end of its producer this is a dependency, after that communication. */
-static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
-    int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
+    int64_t done = dpari_most(dpari_sim_done(sim, cause), q->free);
     q->dependency += done - q->free;
     q->communication += until - done;
 }
 
 /* Sends the output of work i to another rank, if the list has no messages for that. */
-static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
+static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t i)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    int side = 1 - dpari_sim_way(a->kind);
-    if (side > 1 || m->lowered || st->rank_at[side] < 0) {
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    int side = 1 - dpari_sim_way(action->kind);
+    if (side > 1 || sim->lowered || st->rank_at[side] < 0) {
         return;
     }
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive[i] = dpari_sim_send(sim, st, side, sim->end[i]);
     }
-    dpari_sim_wake(m, st->rank_at[side], i);
+    dpari_sim_wake(sim, st->rank_at[side], i);
 }
 
 /* The time of work, or of a joined pair. */
-static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
+static int64_t dpari_sim_takes(const dpari_sim *sim, const dpar_action *action)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    if (a->joined && st->overlap > 0) {
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    if (action->joined && st->overlap > 0) {
         return st->overlap;
     }
-    return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
+    return st->cost[action->kind] +
+           (action->joined ? sim->stage[action[1].stage].cost[action[1].kind] : 0);
 }
 
 /* Adds work from `begin` to `end` to the rank's timing, and the idle time before it. */
@@ -6381,66 +6471,66 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
 }
 
 /* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
-static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+static int dpari_sim_work(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
-    const int way = dpari_sim_way(a->kind);
+    const int way = dpari_sim_way(action->kind);
     int64_t begin = q->free, end;
     uint32_t cause = 0;
-    if ((way >= 0 && !dpari_sim_input(m, q, a, way, &begin, &cause)) ||
-        (a->joined && !dpari_sim_input(m, q, a + 1, 1, &begin, &cause))) {
+    if ((way >= 0 && !dpari_sim_input(sim, q, action, way, &begin, &cause)) ||
+        (action->joined && !dpari_sim_input(sim, q, action + 1, 1, &begin, &cause))) {
         return 0;
     }
     if (cause != 0) {
-        dpari_sim_idle(m, q, cause, begin);
+        dpari_sim_idle(sim, q, cause, begin);
     }
-    end = begin + dpari_sim_takes(m, a);
-    m->cause[i] = cause;
-    m->end[i] = end;
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive[i] = end;
+    end = begin + dpari_sim_takes(sim, action);
+    sim->cause[i] = cause;
+    sim->end[i] = end;
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive[i] = end;
     }
-    dpari_sim_book(q, a->kind, begin, end);
-    dpari_sim_output(m, a, i);
-    if (a->joined) {
-        m->end[i + 1] = end;
-        dpari_sim_output(m, a + 1, i + 1);
+    dpari_sim_book(q, action->kind, begin, end);
+    dpari_sim_output(sim, action, i);
+    if (action->joined) {
+        sim->end[i + 1] = end;
+        dpari_sim_output(sim, action + 1, i + 1);
     }
-    q->at = i + 1 + a->joined;
+    q->at = i + 1 + action->joined;
     return 1;
 }
 
 /* Returns 1 + the index of a message's other half, or 0 if it is in no list. *other receives its
  * rank. */
-static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
+static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, int32_t *other)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    int side = dpari_sim_message_side(a->kind);
-    int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    int side = dpari_sim_message_side(action->kind);
+    int row = dpari_sim_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side],
-                            a->micro_batch);
+    return *dpari_sim_place(sim, row + dpari_sim_message_way(action->kind), st->stage_at[side],
+                            action->micro_batch);
 }
 
 /* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
  * one starts the transfer. Returns when it ends. */
-static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
+static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
-    const dpar_action *a = &m->s.action[i];
-    int64_t end =
-        dpari_most(mine, theirs) + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->end[i] = m->end[j] = end;
-    m->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
-    m->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
+    const dpar_action *action = &sim->s.action[i];
+    int64_t end = dpari_most(mine, theirs) +
+                  sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
+    sim->end[i] = sim->end[j] = end;
+    sim->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
+    sim->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
     return end;
 }
 
 /* A blocking message occupies rank q until `end`. */
-static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
+static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
-    const dpar_action *a = &m->s.action[i];
-    if (!dpari_sim_is_send(a->kind)) {
-        dpari_sim_idle(m, q, (uint32_t)i + 1, end);
+    const dpar_action *action = &sim->s.action[i];
+    if (!dpari_sim_is_send(action->kind)) {
+        dpari_sim_idle(sim, q, (uint32_t)i + 1, end);
     } else {
         q->communication += end - q->free;
     }
@@ -6451,64 +6541,64 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
+static int32_t dpari_sim_queue(const dpari_sim *sim, const dpar_action *action)
 {
-    const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
-    switch (m->transport) {
+    const int32_t peer = sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)];
+    switch (sim->transport) {
     case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(action->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * peer;
-    default: return 2 * peer + dpari_sim_is_send(a->kind);
+    default: return 2 * peer + dpari_sim_is_send(action->kind);
     }
 }
 
 /* Appends message i to its queue. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
-    dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
-    dpari_sim_link *link = &m->link[i];
+    const dpar_action *action = &sim->s.action[i];
+    dpari_sim_line *line = &sim->line[dpari_sim_queue(sim, action)];
+    dpari_sim_link *link = &sim->link[i];
     int32_t other;
     uint32_t half;
-    if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
+    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(action->kind)) {
         return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
     link->behind = 0;
     if (line->last != 0) {
-        m->link[line->last - 1].behind = (uint32_t)i + 1;
+        sim->link[line->last - 1].behind = (uint32_t)i + 1;
     } else {
         line->taken = (uint32_t)i + 1;
     }
     line->last = (uint32_t)i + 1;
-    half = dpari_sim_half(m, a, &other);
-    if (m->transport != DPAR_TRANSPORT_EAGER || half == 0) {
+    half = dpari_sim_half(sim, action, &other);
+    if (sim->transport != DPAR_TRANSPORT_EAGER || half == 0) {
         return;
     }
-    m->link[half - 1].before = 0;
-    if (line->count++ >= m->room) {
-        m->link[half - 1].before = line->taken;
-        line->taken = m->link[line->taken - 1].behind;
+    sim->link[half - 1].before = 0;
+    if (line->count++ >= sim->room) {
+        sim->link[half - 1].before = line->taken;
+        line->taken = sim->link[line->taken - 1].behind;
     }
 }
 
 /* Builds the queues of all ranks. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t r, pass;
     int64_t i;
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         for (pass = 0; pass < 2; pass++) {
-            for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-                const dpar_action *a = &s->action[i];
-                if (!dpari_sim_is_message(a->kind)) {
+            for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+                const dpar_action *action = &schedule->action[i];
+                if (!dpari_sim_is_message(action->kind)) {
                     continue;
                 }
                 if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
-                    dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
+                    dpari_zero(&sim->line[dpari_sim_queue(sim, action)], sizeof(*sim->line));
                 } else {
-                    dpari_sim_line_up(m, i);
+                    dpari_sim_line_up(sim, i);
                 }
             }
         }
@@ -6517,18 +6607,18 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 
 /* Returns when the message before message i in its queue has been transferred; 0 if there is none,
  * -1 if that is not known yet. */
-static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
 {
-    const uint32_t before = m->link[i].before;
+    const uint32_t before = sim->link[i].before;
     if (before == 0) {
         return 0;
     }
-    return dpari_most(m->end[before - 1], -1);
+    return dpari_most(sim->end[before - 1], -1);
 }
 
 /* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
  * rank, its other half j, or the message before it in one of the two queues. */
-static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
+static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
                               int64_t theirs, int64_t start)
 {
     if (mine == start) {
@@ -6537,45 +6627,46 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
     if (theirs == start) {
         return (uint32_t)j + 1;
     }
-    return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
+    return dpari_sim_first(sim, i) == start ? sim->link[i].before : sim->link[j].before;
 }
 
 /* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
+    const dpar_action *action = &sim->s.action[i];
     int32_t other;
-    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1, mine = -2 - m->end[i];
-    const int64_t theirs = -2 - m->end[j], here = dpari_sim_first(m, i);
-    const int64_t there = dpari_sim_first(m, j);
+    const int64_t j = (int64_t)dpari_sim_half(sim, action, &other) - 1, mine = -2 - sim->end[i];
+    const int64_t theirs = -2 - sim->end[j], here = dpari_sim_first(sim, i);
+    const int64_t there = dpari_sim_first(sim, j);
     int64_t start;
     if (theirs < 0 || here < 0 || there < 0) {
         return;
     }
     start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
-    m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
-    m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
-    m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->link[i].before = m->moved; /* not needed any more, so that it links the list `moved` */
-    m->link[j].before = (uint32_t)i + 1;
-    m->moved = (uint32_t)j + 1;
-    dpari_sim_wake(m, other, j);
-    dpari_sim_wake(m, m->s.rank_of[a->stage], i);
+    sim->cause[i] = dpari_sim_let(sim, i, j, mine, theirs, start);
+    sim->cause[j] = dpari_sim_let(sim, j, i, theirs, mine, start);
+    sim->end[i] = sim->end[j] =
+        start + sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
+    sim->link[i].before = sim->moved; /* not needed any more, so that it links the list `moved` */
+    sim->link[j].before = (uint32_t)i + 1;
+    sim->moved = (uint32_t)j + 1;
+    dpari_sim_wake(sim, other, j);
+    dpari_sim_wake(sim, sim->s.rank_of[action->stage], i);
 }
 
 /* Rank q posts message i, its next action. All messages that can be transferred then are. */
-DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *sim, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
-    m->end[i] = -2 - q->free;
-    dpari_sim_leave(m, i);
-    while (m->moved != 0) {
-        const dpari_sim_link *link = &m->link[m->moved - 1];
+    sim->end[i] = -2 - q->free;
+    dpari_sim_leave(sim, i);
+    while (sim->moved != 0) {
+        const dpari_sim_link *link = &sim->link[sim->moved - 1];
         const int64_t next = (int64_t)link->behind - 1;
-        m->moved = link->before;
-        if (next >= 0 && m->end[next] < -1) {
-            dpari_sim_leave(m, next);
+        sim->moved = link->before;
+        if (next >= 0 && sim->end[next] < -1) {
+            dpari_sim_leave(sim, next);
         }
     }
     return 1;
@@ -6583,106 +6674,107 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank
 
 /* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
  * 0 if that time is not known yet. */
-DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
-    const dpar_action *a = &m->s.action[i];
-    const int sends = dpari_sim_is_send(a->kind);
+    const dpar_action *action = &sim->s.action[i];
+    const int sends = dpari_sim_is_send(action->kind);
     const int64_t send = sends ? i : j;
-    const uint32_t before = sends ? m->link[j].before : m->link[send].before;
+    const uint32_t before = sends ? sim->link[j].before : sim->link[send].before;
     int32_t rank;
     uint32_t needs = 0; /* 1 + the RECV that frees the place, or that is before this one */
     int64_t time = q->free;
     if (before != 0) {
-        needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
-        if (needs == 0 || m->end[needs - 1] < 0) {
+        needs = dpari_sim_half(sim, &sim->s.action[before - 1], &rank);
+        if (needs == 0 || sim->end[needs - 1] < 0) {
             q->waits = needs;
             return 0;
         }
     }
-    if (!sends && m->end[j] < 0) {
+    if (!sends && sim->end[j] < 0) {
         q->waits = j + 1;
         return 0;
     }
     if (sends && needs != 0) {
-        time = dpari_most(time, m->end[needs - 1]);
+        time = dpari_most(time, sim->end[needs - 1]);
     }
     if (!sends) {
         needs = (uint32_t)j + 1;
-        time =
-            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+        time = dpari_most(time,
+                          sim->end[j] +
+                              sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)]);
     }
-    m->end[i] = time;
-    m->cause[i] = time > q->free ? needs : 0;
-    dpari_sim_block(m, q, i, time);
-    dpari_sim_wake(m, other, i);
+    sim->end[i] = time;
+    sim->cause[i] = time > q->free ? needs : 0;
+    dpari_sim_block(sim, q, i, time);
+    dpari_sim_wake(sim, other, i);
     return 1;
 }
 
 /* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
-static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
     int32_t other;
-    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1;
-    dpari_sim_rank *o = &m->rank[other];
+    const int64_t j = (int64_t)dpari_sim_half(sim, action, &other) - 1;
+    dpari_sim_rank *o = &sim->rank[other];
     if (j < 0) {
         return 0;
     }
-    if (m->sends == DPARI_SENDS_QUEUED) {
-        return dpari_sim_post(m, q, i);
+    if (sim->sends == DPARI_SENDS_QUEUED) {
+        return dpari_sim_post(sim, q, i);
     }
-    if (m->sends == DPARI_SENDS_EAGER) {
-        return dpari_sim_buffer(m, q, i, j, other);
+    if (sim->sends == DPARI_SENDS_EAGER) {
+        return dpari_sim_buffer(sim, q, i, j, other);
     }
-    if (m->sends == DPAR_SEND_MODE_BLOCKING) {
+    if (sim->sends == DPAR_SEND_MODE_BLOCKING) {
         int64_t end;
         if (o->at != j) {
             q->waits = i + 1;
             return 0;
         }
-        end = dpari_sim_meet(m, i, q->free, j, o->free);
-        dpari_sim_block(m, q, i, end);
-        dpari_sim_block(m, o, j, end);
-        dpari_sim_wake(m, other, j);
+        end = dpari_sim_meet(sim, i, q->free, j, o->free);
+        dpari_sim_block(sim, q, i, end);
+        dpari_sim_block(sim, o, j, end);
+        dpari_sim_wake(sim, other, j);
         return 1;
     }
     q->at = i + 1;
-    if (m->sends == DPAR_SEND_MODE_POSTED) {
-        if (m->end[j] > -2) {
-            m->end[i] = -2 - q->free;
+    if (sim->sends == DPAR_SEND_MODE_POSTED) {
+        if (sim->end[j] > -2) {
+            sim->end[i] = -2 - q->free;
             return 1;
         }
-        (void)dpari_sim_meet(m, i, q->free, j, -2 - m->end[j]);
-    } else if (dpari_sim_is_send(a->kind)) {
-        m->end[i] = m->end[j] =
-            dpari_sim_send(m, &m->stage[a->stage], dpari_sim_message_side(a->kind), q->free);
-        m->arrive[j] = m->end[j];
-        m->cause[i] = 0;
-        m->cause[j] = (uint32_t)i + 1;
+        (void)dpari_sim_meet(sim, i, q->free, j, -2 - sim->end[j]);
+    } else if (dpari_sim_is_send(action->kind)) {
+        sim->end[i] = sim->end[j] = dpari_sim_send(sim, &sim->stage[action->stage],
+                                                   dpari_sim_message_side(action->kind), q->free);
+        sim->arrive[j] = sim->end[j];
+        sim->cause[i] = 0;
+        sim->cause[j] = (uint32_t)i + 1;
     }
-    dpari_sim_wake(m, other, j);
+    dpari_sim_wake(sim, other, j);
     return 1;
 }
 
 /* Advances all ranks until each has finished or waits. */
-static void dpari_sim_go(dpari_sim *m)
+static void dpari_sim_go(dpari_sim *sim)
 {
     int32_t r;
-    m->tops = 0;
-    for (r = m->s.ranks - 1; r >= 0; r--) {
-        m->stack[m->tops++] = r;
+    sim->tops = 0;
+    for (r = sim->s.ranks - 1; r >= 0; r--) {
+        sim->stack[sim->tops++] = r;
     }
-    while (m->tops > 0) {
-        dpari_sim_rank *q = &m->rank[m->stack[--m->tops]];
+    while (sim->tops > 0) {
+        dpari_sim_rank *q = &sim->rank[sim->stack[--sim->tops]];
         int going = 1;
         while (going && q->at < q->end) {
-            const dpar_action *a = &m->s.action[q->at];
-            if (a->kind == DPAR_ACTION_IDLE) {
+            const dpar_action *action = &sim->s.action[q->at];
+            if (action->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
-                going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
-                                                      : dpari_sim_work(m, q, a);
+                going = dpari_sim_is_message(action->kind) ? dpari_sim_message(sim, q, action)
+                                                           : dpari_sim_work(sim, q, action);
             }
         }
     }
@@ -6691,87 +6783,89 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int32_t rank,
                                                              dpar_why *why)
 {
-    const dpar_action *a = &m->s.action[m->rank[rank].at];
-    dpar_action want = *a;
+    const dpar_action *action = &sim->s.action[sim->rank[rank].at];
+    dpar_action want = *action;
     uint32_t at = 0;
     int32_t other = rank;
     dpar_text t;
-    int way = dpari_sim_way(a->kind);
+    int way = dpari_sim_way(action->kind);
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    if (dpari_sim_is_message(a->kind)) {
-        at = dpari_sim_half(m, a, &other);
-        want.stage = (uint16_t)m->stage[a->stage].stage_at[dpari_sim_message_side(a->kind)];
-        want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
+    if (dpari_sim_is_message(action->kind)) {
+        at = dpari_sim_half(sim, action, &other);
+        want.stage =
+            (uint16_t)sim->stage[action->stage].stage_at[dpari_sim_message_side(action->kind)];
+        want.kind =
+            (uint8_t)(dpari_sim_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
     } else {
         int64_t begin = 0;
         uint32_t cause = 0;
-        if (a->joined && dpari_sim_input(m, &m->rank[rank], a, way, &begin, &cause)) {
-            want = a[1];
+        if (action->joined && dpari_sim_input(sim, &sim->rank[rank], action, way, &begin, &cause)) {
+            want = action[1];
             way = 1;
         }
-        other = m->stage[want.stage].rank_at[way];
-        want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        if (m->lowered) {
+        other = sim->stage[want.stage].rank_at[way];
+        want.stage = (uint16_t)sim->stage[want.stage].stage_at[way];
+        if (sim->lowered) {
             want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
         } else {
             want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
         }
-        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
-        want = at == 0 ? want : m->s.action[at - 1];
+        at = *dpari_sim_place(sim, dpari_sim_row(want.kind), want.stage, want.micro_batch);
+        want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits at ", rank);
-    dpar_action_write(a, &t);
+    dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
     dpari_text_say(&t, " of rank %d", other);
     if (at == 0) {
         dpar_text_put(&t, ", which is in no list");
-    } else if (m->end[at - 1] < -1) {
+    } else if (sim->end[at - 1] < -1) {
         dpar_text_put(&t, ", which waits in its queue");
-    } else if (m->rank[other].at == m->rank[other].end) {
+    } else if (sim->rank[other].at == sim->rank[other].end) {
         dpar_text_put(&t, ", which is behind another message");
     } else {
         dpar_text_put(&t, ", which is at ");
-        dpar_action_write(&m->s.action[m->rank[other].at], &t);
+        dpar_action_write(&sim->s.action[sim->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
 
 /* All ranks have finished, but a message is still in its queue. */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *action,
                                                             dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "rank %d: ", rank);
-        dpar_action_write(a, &t);
+        dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");
     }
     return DPAR_E_STUCK;
 }
 
 /* Checks that all ranks have finished and all messages were transferred. */
-static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
+static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
 {
     int32_t r;
     int64_t i;
-    for (r = 0; r < m->s.ranks; r++) {
-        if (m->rank[r].at < m->rank[r].end) {
-            return dpari_sim_stuck(m, r, why);
+    for (r = 0; r < sim->s.ranks; r++) {
+        if (sim->rank[r].at < sim->rank[r].end) {
+            return dpari_sim_stuck(sim, r, why);
         }
     }
-    for (r = 0; r < m->s.ranks && m->sends == DPARI_SENDS_QUEUED; r++) {
-        for (i = m->s.begin[r]; i < m->rank[r].end; i++) {
-            if (m->end[i] < -1) {
-                return dpari_sim_left(r, &m->s.action[i], why);
+    for (r = 0; r < sim->s.ranks && sim->sends == DPARI_SENDS_QUEUED; r++) {
+        for (i = sim->s.begin[r]; i < sim->rank[r].end; i++) {
+            if (sim->end[i] < -1) {
+                return dpari_sim_left(r, &sim->s.action[i], why);
             }
         }
     }
@@ -6780,46 +6874,49 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 
 /* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
  */
-static int dpari_sim_holds(const dpari_sim *m, int kind)
+static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
     if (dpari_sim_is_message(kind)) {
-        return m->sends == DPAR_SEND_MODE_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+        return sim->sends == DPAR_SEND_MODE_BLOCKING || sim->sends == DPARI_SENDS_EAGER;
     }
     return kind != DPAR_ACTION_IDLE;
 }
 
 /* Returns the action whose end let action i start, or -1 if it starts at 0. A joined pair is
  * represented by its forward. */
-static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_before(const dpari_sim *sim, int64_t i)
 {
-    const dpar_schedule *s = &m->s;
-    const int64_t begin = s->begin[s->rank_of[s->action[i].stage]];
-    if (m->cause[i] != 0) {
-        i = (int64_t)m->cause[i] - 1;
-        return i > 0 && s->action[i - 1].joined ? i - 1 : i;
+    const dpar_schedule *schedule = &sim->s;
+    const int64_t begin = schedule->begin[schedule->rank_of[schedule->action[i].stage]];
+    if (sim->cause[i] != 0) {
+        i = (int64_t)sim->cause[i] - 1;
+        return i > 0 && schedule->action[i - 1].joined ? i - 1 : i;
     }
     do {
         i--;
-    } while (i >= begin &&
-             (!dpari_sim_holds(m, s->action[i].kind) || (i > begin && s->action[i - 1].joined)));
+    } while (i >= begin && (!dpari_sim_holds(sim, schedule->action[i].kind) ||
+                            (i > begin && schedule->action[i - 1].joined)));
     return i >= begin ? i : -1;
 }
 
 /* Returns when forward i could start if its rank were free: its input has arrived, and the previous
  * slice and the previous stage on its own rank are done. */
-static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
-    const dpari_sim_stage *st = &m->stage[a->stage];
+    const dpar_action *action = &sim->s.action[i];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = m->arrive[m->where[st->look[0] + a->micro_batch] - 1] + st->come[0];
+        at = sim->arrive[sim->where[st->look[0] + action->micro_batch] - 1] + st->come[0];
     } else if (st->stage_at[0] >= 0) {
-        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro_batch) - 1];
+        at = sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, st->stage_at[0], action->micro_batch) -
+                      1];
     }
-    if (a->micro_batch % m->s.slices != 0) {
+    if (action->micro_batch % sim->s.slices != 0) {
         at = dpari_most(
-            at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro_batch - 1) - 1]);
+            at,
+            sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, action->stage, action->micro_batch - 1) -
+                     1]);
     }
     return at;
 }
@@ -6833,18 +6930,18 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
  * memory; it is moved to o->memory from dependency and communication, to which the run added it.
  * Idle time before the first work was not added, and is left out. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
 {
-    const int kind = m->s.action[i].kind;
+    const int kind = sim->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
     since = dpari_most(since, clock);
     if (since >= until || clock < o->first) {
         return;
     }
     if (!dpari_sim_is_send(kind)) {
-        done = dpari_sim_done(m, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : m->cause[i]);
+        done = dpari_sim_done(sim, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
     }
     done = dpari_most(done, since);
     o->dependency -= done - since;
@@ -6854,67 +6951,68 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_ra
 
 /* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
  * those in which the next forward has its input, but its activation does not fit under the cap. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
-    const dpar_action *list = m->s.action;
+    const dpar_action *list = sim->s.action;
     int64_t i, ahead = begin, clock = 0;
     q->live = 0;
     for (i = begin; i < q->end; i++) {
-        const dpar_action *a = &list[i];
-        if (a->kind == DPAR_ACTION_IDLE) {
+        const dpar_action *action = &list[i];
+        if (action->kind == DPAR_ACTION_IDLE) {
             continue; /* its stage was not checked */
         }
-        if (dpari_sim_holds(m, a->kind)) {
-            int64_t until = m->end[i];
-            until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
+        if (dpari_sim_holds(sim, action->kind)) {
+            int64_t until = sim->end[i];
+            until -= dpari_sim_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
             while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
             if (until > clock && ahead < q->end &&
-                dpari_sim_over(q->held, m->stage[list[ahead].stage].hold[0], cap)) {
-                dpari_sim_move(m, &q->out, i, clock, until, dpari_sim_could(m, ahead));
+                dpari_sim_over(q->held, sim->stage[list[ahead].stage].hold[0], cap)) {
+                dpari_sim_move(sim, &q->out, i, clock, until, dpari_sim_could(sim, ahead));
             }
-            clock = m->end[i];
+            clock = sim->end[i];
         }
-        (void)dpari_sim_memory(q, &m->stage[a->stage], a->kind);
-        if (a->joined) { /* both run at once */
+        (void)dpari_sim_memory(q, &sim->stage[action->stage], action->kind);
+        if (action->joined) { /* both run at once */
             i++;
-            (void)dpari_sim_memory(q, &m->stage[list[i].stage], list[i].kind);
+            (void)dpari_sim_memory(q, &sim->stage[list[i].stage], list[i].kind);
         }
     }
 }
 
 /* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
+                                                     const dpar_schedule_times *times)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t i;
-    for (i = 0; i < s->ranks; i++) {
-        m->rank[i].held = 0;
+    for (i = 0; i < schedule->ranks; i++) {
+        sim->rank[i].held = 0;
     }
-    for (i = 0; i < s->stages; i++) {
-        m->rank[s->rank_of[i]].held += dpari_each(&t->hold_always, i);
+    for (i = 0; i < schedule->stages; i++) {
+        sim->rank[schedule->rank_of[i]].held += dpari_each(&times->hold_always, i);
     }
-    for (i = 0; i < s->ranks; i++) {
-        dpari_sim_rank *q = &m->rank[i];
-        const int64_t cap = dpari_each(&t->cap, i);
+    for (i = 0; i < schedule->ranks; i++) {
+        dpari_sim_rank *q = &sim->rank[i];
+        const int64_t cap = dpari_each(&times->cap, i);
         if (cap > 0) {
-            dpari_sim_starved(m, q, s->begin[i], cap);
+            dpari_sim_starved(sim, q, schedule->begin[i], cap);
             q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
         }
     }
 }
 
 /* Adds up the critical path from its last action to its first one. */
-static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
+static void dpari_sim_critical(const dpari_sim *sim, dpar_timing *out)
 {
     int64_t i;
-    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
-        const dpar_action *a = &m->s.action[i];
+    for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
+        const dpar_action *action = &sim->s.action[i];
         out->path_actions++;
-        if (!dpari_sim_is_message(a->kind)) {
-            out->path_compute += dpari_sim_takes(m, a);
+        if (!dpari_sim_is_message(action->kind)) {
+            out->path_compute += dpari_sim_takes(sim, action);
         }
     }
     out->path_communication = out->makespan - out->path_compute;
@@ -6940,61 +7038,61 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
 }
 
 /* Computes the timing of the whole schedule. */
-static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
+static dpar_status dpari_sim_sum(dpari_sim *sim, dpar_timing *out, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int64_t i, whole;
     int32_t r;
     dpari_zero(out, sizeof(*out));
-    m->last = -1;
-    for (r = 0; r < s->ranks; r++) {
-        if (m->rank[r].free > out->makespan || m->last < 0) {
-            for (i = m->rank[r].end - 1; i >= s->begin[r]; i--) {
-                if (dpari_sim_holds(m, s->action[i].kind)) {
+    sim->last = -1;
+    for (r = 0; r < schedule->ranks; r++) {
+        if (sim->rank[r].free > out->makespan || sim->last < 0) {
+            for (i = sim->rank[r].end - 1; i >= schedule->begin[r]; i--) {
+                if (dpari_sim_holds(sim, schedule->action[i].kind)) {
                     break;
                 }
             }
-            i -= i > s->begin[r] && s->action[i - 1].joined;
-            m->last = i >= s->begin[r] ? i : -1;
+            i -= i > schedule->begin[r] && schedule->action[i - 1].joined;
+            sim->last = i >= schedule->begin[r] ? i : -1;
         }
-        out->makespan = dpari_most(out->makespan, m->rank[r].free);
+        out->makespan = dpari_most(out->makespan, sim->rank[r].free);
     }
-    if (!dpari_mul(out->makespan, s->ranks, &whole)) {
+    if (!dpari_mul(out->makespan, schedule->ranks, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "%d ranks x a makespan of %ld exceed INT64_MAX",
-                         s->ranks, out->makespan);
+                         schedule->ranks, out->makespan);
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_sim_close(&m->rank[r], out->makespan, out);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_sim_close(&sim->rank[r], out->makespan, out);
     }
-    out->lowered = m->lowered;
-    out->bubble_first = out->makespan - m->rank[0].out.busy;
+    out->lowered = sim->lowered;
+    out->bubble_first = out->makespan - sim->rank[0].out.busy;
     out->bubble_of_makespan.part = whole - out->busy;
     out->bubble_of_makespan.whole = whole;
     out->bubble_of_work.part = whole - out->busy;
     out->bubble_of_work.whole = out->busy;
-    out->bubble_of_span.part = s->ranks * out->span - out->busy;
-    out->bubble_of_span.whole = s->ranks * out->span;
-    dpari_sim_critical(m, out);
+    out->bubble_of_span.part = schedule->ranks * out->span - out->busy;
+    out->bubble_of_span.whole = schedule->ranks * out->span;
+    dpari_sim_critical(sim, out);
     return DPAR_OK;
 }
 
 /* Writes the start and end of each action. Messages that do not occupy their rank start when the
  * rank reaches them. */
-static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
+static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t r;
     int64_t i, clock;
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         clock = 0;
-        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const dpar_action *a = &s->action[i];
-            int pair = i > s->begin[r] && a[-1].joined;
-            int64_t stop = a->kind == DPAR_ACTION_IDLE ? clock : m->end[i];
-            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_ACTION_IDLE
+        for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+            const dpar_action *action = &schedule->action[i];
+            int pair = i > schedule->begin[r] && action[-1].joined;
+            int64_t stop = action->kind == DPAR_ACTION_IDLE ? clock : sim->end[i];
+            int64_t go = dpari_sim_is_message(action->kind) || action->kind == DPAR_ACTION_IDLE
                              ? clock
-                             : stop - dpari_sim_takes(m, pair ? a - 1 : a);
-            clock = dpari_sim_holds(m, a->kind) ? stop : clock;
+                             : stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
             if (start != NULL) {
                 start[i] = go;
             }
@@ -7008,63 +7106,63 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Checks the shape of the schedule and the settings of messages. */
-static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
-                                     dpar_why *why)
+static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
+                                     const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
-    if (!dpari_sim_fits(s) || s->begin[0] != 0) {
+    if (!dpari_sim_fits(schedule) || schedule->begin[0] != 0) {
         return dpari_wrong(
             why,
             "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
             "slices of %d",
-            s->stages, s->chain, s->micro_batches, s->slices);
+            schedule->stages, schedule->chain, schedule->micro_batches, schedule->slices);
     }
-    for (i = 0; i < s->ranks; i++) {
-        if (s->begin[i] > s->begin[i + 1]) {
+    for (i = 0; i < schedule->ranks; i++) {
+        if (schedule->begin[i] > schedule->begin[i + 1]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
-                               s->begin[i], s->begin[i + 1]);
+                               schedule->begin[i], schedule->begin[i + 1]);
         }
-        if (dpari_each(&t->cap, i) < 0) {
+        if (dpari_each(&times->cap, i) < 0) {
             return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
-                               dpari_each(&t->cap, i));
+                               dpari_each(&times->cap, i));
         }
     }
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] >= s->ranks) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)s->rank_of[i], s->ranks);
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
         }
     }
-    if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
-        t->links >= DPAR_CONTENTION_COUNT) {
+    if (times->sends < 0 || times->sends >= DPAR_SEND_MODE_COUNT || times->links < 0 ||
+        times->links >= DPAR_CONTENTION_COUNT) {
         return dpari_wrong(why,
                            "sends=%d, links=%d; DPAR_SEND_MODE_x and DPAR_CONTENTION_x are allowed",
-                           t->sends, t->links);
+                           times->sends, times->links);
     }
-    if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
+    if (times->sends != DPAR_SEND_MODE_BUFFERED && times->links != DPAR_CONTENTION_NONE) {
         return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
-                           t->sends, t->links);
+                           times->sends, times->links);
     }
-    if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", t->transport,
+    if (times->transport < 0 || times->transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", times->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", t->capacity);
+    if (times->transport == DPAR_TRANSPORT_EAGER && times->capacity < 1) {
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", times->capacity);
     }
-    if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
+    if (times->transport != DPAR_TRANSPORT_NONE && (times->sends != 0 || times->links != 0)) {
         return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
-                           t->sends, t->links, t->transport);
+                           times->sends, times->links, times->transport);
     }
     return DPAR_OK;
 }
 
-static int32_t dpari_sim_has_messages(const dpar_schedule *s)
+static int32_t dpari_sim_has_messages(const dpar_schedule *schedule)
 {
-    const int64_t n = s->begin[s->ranks];
+    const int64_t n = schedule->begin[schedule->ranks];
     int64_t i;
     for (i = 0; i < n; i++) {
-        if (dpari_sim_is_message(s->action[i].kind)) {
+        if (dpari_sim_is_message(schedule->action[i].kind)) {
             return 1;
         }
     }
@@ -7072,12 +7170,12 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
 }
 
 /* True if two neighbouring stages are on different ranks. */
-static int dpari_sim_crosses(const dpar_schedule *s)
+static int dpari_sim_crosses(const dpar_schedule *schedule)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        int32_t next = dpari_schedule_behind(s, i);
-        if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
+    for (i = 0; i < schedule->stages; i++) {
+        int32_t next = dpari_schedule_behind(schedule, i);
+        if (next >= 0 && schedule->rank_of[next] != schedule->rank_of[i]) {
             return 1;
         }
     }
@@ -7085,10 +7183,10 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 }
 
 /* Returns how messages are sent, DPAR_SEND_MODE_x or DPARI_SENDS_x. */
-static int32_t dpari_sim_sends(const dpar_schedule_times *t)
+static int32_t dpari_sim_sends(const dpar_schedule_times *times)
 {
-    switch (t->transport) {
-    case DPAR_TRANSPORT_NONE: return t->sends;
+    switch (times->transport) {
+    case DPAR_TRANSPORT_NONE: return times->sends;
     case DPAR_TRANSPORT_BLOCKING: return DPAR_SEND_MODE_BLOCKING;
     case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
     default: return DPARI_SENDS_QUEUED;
@@ -7096,80 +7194,81 @@ static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 }
 
 /* Prepares the run: the values of stages, the wires, the table and the queues. */
-static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
+static dpar_status dpari_sim_ready(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     dpar_status status;
-    m->lowered = dpari_sim_has_messages(&m->s);
-    m->sends = dpari_sim_sends(t);
-    m->total = 0;
-    if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
-        if (dpari_sim_crosses(&m->s)) {
+    sim->lowered = dpari_sim_has_messages(&sim->s);
+    sim->sends = dpari_sim_sends(times);
+    sim->total = 0;
+    if (!sim->lowered && sim->sends != DPAR_SEND_MODE_BUFFERED) {
+        if (dpari_sim_crosses(&sim->s)) {
             return dpari_wrong(why,
-                               t->transport == DPAR_TRANSPORT_NONE
+                               times->transport == DPAR_TRANSPORT_NONE
                                    ? "sends=%d needs messages; call dpar_schedule_lower first"
                                    : "transport=%d needs messages; call dpar_schedule_lower first",
-                               t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
+                               times->transport == DPAR_TRANSPORT_NONE ? times->sends
+                                                                       : times->transport);
         }
-        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
+        sim->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }
-    dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
-    status = dpari_sim_stages(m, t, why);
-    if (status == DPAR_OK && m->links != DPAR_CONTENTION_NONE) {
-        dpari_sim_wires(m);
+    dpari_zero(sim->rank, (size_t)sim->s.ranks * sizeof(*sim->rank));
+    status = dpari_sim_stages(sim, times, why);
+    if (status == DPAR_OK && sim->links != DPAR_CONTENTION_NONE) {
+        dpari_sim_wires(sim);
     }
     if (status == DPAR_OK) {
-        status = dpari_sim_list(m, why);
+        status = dpari_sim_list(sim, why);
     }
-    if (status == DPAR_OK && m->sends > DPAR_SEND_MODE_BLOCKING) {
-        dpari_sim_line_all(m);
+    if (status == DPAR_OK && sim->sends > DPAR_SEND_MODE_BLOCKING) {
+        dpari_sim_line_all(sim);
     }
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why)
 {
-    const dpar_schedule_times *t = how->times;
-    dpari_sim *m = (dpari_sim *)mem;
+    const dpar_schedule_times *times = how->times;
+    dpari_sim *sim = (dpari_sim *)mem;
     dpar_timing out;
     int64_t i, at, needed;
     int32_t r;
-    dpar_status status = dpari_sim_choices(s, t, why);
+    dpar_status status = dpari_sim_choices(schedule, times, why);
     if (status != DPAR_OK) {
         return status;
     }
-    needed = dpari_schedule_simulate_bytes(s, how);
+    needed = dpari_schedule_simulate_bytes(schedule, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
-    (void)dpari_sim_lay(m, s, t, mem);
-    status = dpari_sim_ready(m, t, why);
+    (void)dpari_sim_lay(sim, schedule, times, mem);
+    status = dpari_sim_ready(sim, times, why);
     if (status == DPAR_OK) {
-        dpari_sim_go(m);
-        status = dpari_sim_finished(m, why);
+        dpari_sim_go(sim);
+        status = dpari_sim_finished(sim, why);
     }
-    if (status == DPAR_OK && dpari_sim_capped(t)) {
-        dpari_sim_caps(m, t);
+    if (status == DPAR_OK && dpari_sim_capped(times)) {
+        dpari_sim_caps(sim, times);
     }
     if (status == DPAR_OK) {
-        status = dpari_sim_sum(m, &out, why);
+        status = dpari_sim_sum(sim, &out, why);
     }
     if (status != DPAR_OK) {
         return status;
     }
     if (how->start != NULL || how->end != NULL) {
-        dpari_sim_fill(m, how->start, how->end);
+        dpari_sim_fill(sim, how->start, how->end);
     }
-    for (r = 0; r < s->ranks && how->rank != NULL; r++) {
-        how->rank[r] = m->rank[r].out;
+    for (r = 0; r < schedule->ranks && how->rank != NULL; r++) {
+        how->rank[r] = sim->rank[r].out;
     }
     if (how->path != NULL) {
         at = out.path_actions;
-        for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
             how->path[--at] = i;
         }
     }
@@ -7195,412 +7294,432 @@ typedef struct dpari_closed {
 } dpari_closed;
 
 /* Adds count x time, which are both 0 or more. */
-static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
+static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
 {
     int64_t product;
-    if (!dpari_mul(count, time, &product) || product > INT64_MAX - q->sum) {
-        q->over = 1;
+    if (!dpari_mul(count, time, &product) || product > INT64_MAX - closed->sum) {
+        closed->over = 1;
         return;
     }
-    q->sum += product;
+    closed->sum += product;
 }
 
 /* Notes a condition if it does not hold and no other one was noted. An empty condition means that
  * there is no formula. Returns `holds`. */
-DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, const char *condition)
 {
-    if (!holds && q->unmet == NULL) {
-        q->unmet = condition;
+    if (!holds && closed->unmet == NULL) {
+        closed->unmet = condition;
     }
     return holds;
 }
 
 /* Adds count x (F + B). */
-static void dpari_closed_pair(dpari_closed *q, int64_t count)
+static void dpari_closed_pair(dpari_closed *closed, int64_t count)
 {
-    dpari_closed_add(q, count, q->f);
-    dpari_closed_add(q, count, q->b);
+    dpari_closed_add(closed, count, closed->f);
+    dpari_closed_add(closed, count, closed->b);
 }
 
 /* Computes the work of a rank, which is the same in every order. */
-static void dpari_closed_work(dpari_closed *q, int64_t *work)
+static void dpari_closed_work(dpari_closed *closed, int64_t *work)
 {
-    dpari_closed only = *q;
-    int64_t count = q->m * q->v;
+    dpari_closed only = *closed;
+    int64_t count = closed->m * closed->v;
     only.sum = 0;
-    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA) {
+    if (closed->rule == DPAR_SCHEDULE_DUALPIPE || closed->rule == DPAR_SCHEDULE_CHIMERA) {
         count /= 2; /* each stage has half of the micro-batches */
     }
     dpari_closed_pair(&only, count);
-    q->over |= only.over;
+    closed->over |= only.over;
     *work = only.sum;
 }
 
 /* ---- the formulas ---------------------------------------------------------------------------- */
 
-static void dpari_closed_zero_bubble(dpari_closed *q)
+static void dpari_closed_zero_bubble(dpari_closed *closed)
 {
-    q->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
-    if (!dpari_closed_need(q, q->w <= q->i && q->w <= q->f, "W <= I and W <= F") ||
-        !dpari_closed_need(q, q->m >= q->p, "m >= p")) {
+    closed->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
+    if (!dpari_closed_need(closed, closed->w <= closed->i && closed->w <= closed->f,
+                           "W <= I and W <= F") ||
+        !dpari_closed_need(closed, closed->m >= closed->p, "m >= p")) {
         return;
     }
-    dpari_closed_pair(q, q->m * q->v);
-    dpari_closed_add(q, q->p - 1, q->f);
-    dpari_closed_add(q, q->p - 1, q->i - q->w);
+    dpari_closed_pair(closed, closed->m * closed->v);
+    dpari_closed_add(closed, closed->p - 1, closed->f);
+    dpari_closed_add(closed, closed->p - 1, closed->i - closed->w);
 }
 
 /* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
-static void dpari_closed_no_bubble(dpari_closed *q, int span)
+static void dpari_closed_no_bubble(dpari_closed *closed, int span)
 {
-    if (q->rule == DPAR_SCHEDULE_ZBV) {
-        q->formula = span ? "6 m F" : "6 m F + (p - 1) F";
+    if (closed->rule == DPAR_SCHEDULE_ZBV) {
+        closed->formula = span ? "6 m F" : "6 m F + (p - 1) F";
     } else {
-        q->formula = span ? "3 m F" : "3 m F + (p - 1) F";
+        closed->formula = span ? "3 m F" : "3 m F + (p - 1) F";
     }
-    (void)dpari_closed_need(q, q->f == q->i && q->i == q->w && q->c == 0, "F = I = W, no latency");
-    (void)dpari_closed_need(q, q->m >= 2 * q->p - 1, "m >= 2 p - 1");
-    dpari_closed_add(q, 3 * q->v * q->m + (span ? 0 : q->p - 1), q->f);
+    (void)dpari_closed_need(closed,
+                            closed->f == closed->i && closed->i == closed->w && closed->c == 0,
+                            "F = I = W, no latency");
+    (void)dpari_closed_need(closed, closed->m >= 2 * closed->p - 1, "m >= 2 p - 1");
+    dpari_closed_add(closed, 3 * closed->v * closed->m + (span ? 0 : closed->p - 1), closed->f);
 }
 
-static void dpari_closed_dual_idle(dpari_closed *q)
+static void dpari_closed_dual_idle(dpari_closed *closed)
 {
-    int64_t h = q->rule == DPAR_SCHEDULE_DUALPIPE ? q->p / 2 : q->p;
-    dpari_closed with = *q;
-    q->formula =
-        q->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
+    int64_t h = closed->rule == DPAR_SCHEDULE_DUALPIPE ? closed->p / 2 : closed->p;
+    dpari_closed with = *closed;
+    closed->formula = closed->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)"
+                                                             : "(p - 1) (FB + B - 3 W)";
     with.sum = 0;
-    dpari_closed_add(&with, 1, q->fb);
-    dpari_closed_add(&with, 1, q->b);
-    if (with.over || !dpari_closed_need(q, q->f == q->i, "F = I") ||
-        !dpari_closed_need(q, q->fb >= q->f && q->fb >= q->b, "FB >= F and FB >= B") ||
-        !dpari_closed_need(q, q->fb - q->f <= q->b, "FB <= F + B") ||
-        !dpari_closed_need(q, q->w <= q->i, "W <= I")) {
-        q->over |= with.over;
+    dpari_closed_add(&with, 1, closed->fb);
+    dpari_closed_add(&with, 1, closed->b);
+    if (with.over || !dpari_closed_need(closed, closed->f == closed->i, "F = I") ||
+        !dpari_closed_need(closed, closed->fb >= closed->f && closed->fb >= closed->b,
+                           "FB >= F and FB >= B") ||
+        !dpari_closed_need(closed, closed->fb - closed->f <= closed->b, "FB <= F + B") ||
+        !dpari_closed_need(closed, closed->w <= closed->i, "W <= I")) {
+        closed->over |= with.over;
         return;
     }
-    dpari_closed_add(q, h - 1, with.sum - 3 * q->w);
+    dpari_closed_add(closed, h - 1, with.sum - 3 * closed->w);
 }
 
-static void dpari_closed_dual(dpari_closed *q)
+static void dpari_closed_dual(dpari_closed *closed)
 {
     int64_t work;
-    dpari_closed_dual_idle(q);
-    dpari_closed_work(q, &work);
-    q->formula = q->rule == DPAR_SCHEDULE_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
-                                                   : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
-    (void)dpari_closed_need(q, q->fb - q->f == q->b, "FB = F + B");
-    dpari_closed_add(q, 1, work);
+    dpari_closed_dual_idle(closed);
+    dpari_closed_work(closed, &work);
+    closed->formula = closed->rule == DPAR_SCHEDULE_DUALPIPE
+                          ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
+                          : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
+    (void)dpari_closed_need(closed, closed->fb - closed->f == closed->b, "FB = F + B");
+    dpari_closed_add(closed, 1, work);
 }
 
-static void dpari_closed_chimera(dpari_closed *q)
+static void dpari_closed_chimera(dpari_closed *closed)
 {
-    int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
-    q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
-    (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
-    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, if B = 2 F");
-    (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
-    dpari_closed_pair(q, q->m);
-    dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
+    int twice = closed->b / 2 == closed->f && closed->b % 2 == 0 && closed->b > 0;
+    closed->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
+    (void)dpari_closed_need(closed, closed->b == closed->f || twice, "B = F or B = 2 F");
+    (void)dpari_closed_need(closed, !twice || closed->m == closed->p, "m = p, if B = 2 F");
+    (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
+    dpari_closed_pair(closed, closed->m);
+    dpari_closed_add(closed, (twice ? 2 : 1) * (closed->p - 2), closed->f);
 }
 
-static void dpari_closed_overlapped(dpari_closed *q)
+static void dpari_closed_overlapped(dpari_closed *closed)
 {
-    q->formula = "p (F + B) + (m - 1) FB";
-    (void)dpari_closed_need(q, q->v == 1, "v = 1");
-    (void)dpari_closed_need(q, q->fb >= q->b && q->fb >= q->f, "FB >= F and FB >= B");
-    dpari_closed_pair(q, q->p);
-    dpari_closed_add(q, q->m - 1, q->fb);
+    closed->formula = "p (F + B) + (m - 1) FB";
+    (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
+    (void)dpari_closed_need(closed, closed->fb >= closed->b && closed->fb >= closed->f,
+                            "FB >= F and FB >= B");
+    dpari_closed_pair(closed, closed->p);
+    dpari_closed_add(closed, closed->m - 1, closed->fb);
 }
 
-static void dpari_closed_makespan(dpari_closed *q)
+static void dpari_closed_makespan(dpari_closed *closed)
 {
-    switch (q->rule) {
+    switch (closed->rule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST:
-        q->formula = "(m v + p - 1) (F + B)";
-        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
-        dpari_closed_pair(q, q->m * q->v + q->p - 1);
+        closed->formula = "(m v + p - 1) (F + B)";
+        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
+                                "m >= p, or v = 1");
+        dpari_closed_pair(closed, closed->m * closed->v + closed->p - 1);
         break;
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_1F1B:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        q->formula = "(m + p - 1) (F + B)";
-        dpari_closed_pair(q, q->m + q->p - 1);
+        closed->formula = "(m + p - 1) (F + B)";
+        dpari_closed_pair(closed, closed->m + closed->p - 1);
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        q->formula = "(m s + p - 1) (F + B)";
-        dpari_closed_pair(q, q->m + q->p - 1);
+        closed->formula = "(m s + p - 1) (F + B)";
+        dpari_closed_pair(closed, closed->m + closed->p - 1);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        q->formula = "(m v + p - 1) F";
-        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
-        dpari_closed_add(q, q->m * q->v + q->p - 1, q->f);
+        closed->formula = "(m v + p - 1) F";
+        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
+                                "m >= p, or v = 1");
+        dpari_closed_add(closed, closed->m * closed->v + closed->p - 1, closed->f);
         break;
     case DPAR_SCHEDULE_ZB_H1:
-    case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
+    case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(closed); break;
     case DPAR_SCHEDULE_ZB_2P:
-    case DPAR_SCHEDULE_ZBV: dpari_closed_no_bubble(q, 0); break;
+    case DPAR_SCHEDULE_ZBV: dpari_closed_no_bubble(closed, 0); break;
     case DPAR_SCHEDULE_DUALPIPE:
-    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_dual(q); break;
-    case DPAR_SCHEDULE_CHIMERA: dpari_closed_chimera(q); break;
-    case DPAR_SCHEDULE_MOE_OVERLAP: dpari_closed_overlapped(q); break;
-    default: (void)dpari_closed_need(q, 0, ""); break;
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_dual(closed); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_closed_chimera(closed); break;
+    case DPAR_SCHEDULE_MOE_OVERLAP: dpari_closed_overlapped(closed); break;
+    default: (void)dpari_closed_need(closed, 0, ""); break;
     }
 }
 
-static void dpari_closed_latency(dpari_closed *q)
+static void dpari_closed_latency(dpari_closed *closed)
 {
-    switch (q->rule) {
+    switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        q->formula = "2 (p - 1) c";
-        (void)dpari_closed_need(q, q->rule == DPAR_SCHEDULE_GPIPE || q->c <= q->f + q->b - q->c,
+        closed->formula = "2 (p - 1) c";
+        (void)dpari_closed_need(closed,
+                                closed->rule == DPAR_SCHEDULE_GPIPE ||
+                                    closed->c <= closed->f + closed->b - closed->c,
                                 "2 c <= F + B");
-        dpari_closed_add(q, 2 * (q->p - 1), q->c);
+        dpari_closed_add(closed, 2 * (closed->p - 1), closed->c);
         break;
     case DPAR_SCHEDULE_1F1B:
-        q->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
-        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
-        if (q->p > 1) {
-            dpari_closed_add(q, 2 * (q->p - 2) + 2 * (q->m / q->p) * (q->p - 1), q->c);
+        closed->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
+        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
+        if (closed->p > 1) {
+            dpari_closed_add(closed,
+                             2 * (closed->p - 2) + 2 * (closed->m / closed->p) * (closed->p - 1),
+                             closed->c);
         }
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
-        q->formula = "2 (p v - 1) c";
-        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
-        (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
-        dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
+        closed->formula = "2 (p v - 1) c";
+        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
+        (void)dpari_closed_need(closed, closed->c <= closed->f && closed->c <= closed->b,
+                                "c <= F and c <= B");
+        dpari_closed_add(closed, closed->p > 1 ? 2 * (closed->p * closed->v - 1) : 0, closed->c);
         break;
     case DPAR_SCHEDULE_ZB_H1:
-        q->formula = "4 (p - 1) c";
-        (void)dpari_closed_need(q, q->f == q->i && q->i == q->w, "F = I = W");
-        (void)dpari_closed_need(q, q->c <= q->f / 4, "4 c <= F");
-        (void)dpari_closed_need(q, q->m >= 2 * q->p, "m >= 2 p");
-        dpari_closed_add(q, 4 * (q->p - 1), q->c);
+        closed->formula = "4 (p - 1) c";
+        (void)dpari_closed_need(closed, closed->f == closed->i && closed->i == closed->w,
+                                "F = I = W");
+        (void)dpari_closed_need(closed, closed->c <= closed->f / 4, "4 c <= F");
+        (void)dpari_closed_need(closed, closed->m >= 2 * closed->p, "m >= 2 p");
+        dpari_closed_add(closed, 4 * (closed->p - 1), closed->c);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        q->formula = "(p - 1) c";
-        (void)dpari_closed_need(q, q->v == 1, "v = 1");
-        dpari_closed_add(q, q->p - 1, q->c);
+        closed->formula = "(p - 1) c";
+        (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
+        dpari_closed_add(closed, closed->p - 1, closed->c);
         break;
-    default: (void)dpari_closed_need(q, 0, ""); break;
+    default: (void)dpari_closed_need(closed, 0, ""); break;
     }
 }
 
-static void dpari_closed_span(dpari_closed *q)
+static void dpari_closed_span(dpari_closed *closed)
 {
-    if (q->rule == DPAR_SCHEDULE_ZB_2P || q->rule == DPAR_SCHEDULE_ZBV) {
-        dpari_closed_no_bubble(q, 1);
-    } else if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
-        q->formula = "m F";
-        (void)dpari_closed_need(q, q->v == 1, "v = 1");
-        dpari_closed_add(q, q->m, q->f);
+    if (closed->rule == DPAR_SCHEDULE_ZB_2P || closed->rule == DPAR_SCHEDULE_ZBV) {
+        dpari_closed_no_bubble(closed, 1);
+    } else if (closed->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
+        closed->formula = "m F";
+        (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
+        dpari_closed_add(closed, closed->m, closed->f);
     } else { /* rank 0 starts first and ends last, so that its span is the makespan */
-        dpari_closed_makespan(q);
-        if (q->c > 0) {
-            dpari_closed_latency(q);
+        dpari_closed_makespan(closed);
+        if (closed->c > 0) {
+            dpari_closed_latency(closed);
         }
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *q)
+DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *closed)
 {
     int64_t work;
-    (void)dpari_closed_need(q, q->c == 0, "no latency");
-    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV) {
-        dpari_closed_dual_idle(q);
+    (void)dpari_closed_need(closed, closed->c == 0, "no latency");
+    if (closed->rule == DPAR_SCHEDULE_DUALPIPE || closed->rule == DPAR_SCHEDULE_DUALPIPEV) {
+        dpari_closed_dual_idle(closed);
         return;
     }
-    (void)dpari_closed_need(q, q->rule != DPAR_SCHEDULE_MOE_OVERLAP || q->fb - q->f == q->b,
-                            "FB = F + B");
-    dpari_closed_makespan(q);
-    if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
-        q->b = 0;
+    (void)dpari_closed_need(
+        closed, closed->rule != DPAR_SCHEDULE_MOE_OVERLAP || closed->fb - closed->f == closed->b,
+        "FB = F + B");
+    dpari_closed_makespan(closed);
+    if (closed->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
+        closed->b = 0;
     }
-    dpari_closed_work(q, &work);
-    q->sum -= q->unmet == NULL && !q->over ? work : 0;
+    dpari_closed_work(closed, &work);
+    closed->sum -= closed->unmet == NULL && !closed->over ? work : 0;
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
 /* Rules on a V or in two directions. */
-static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
+static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
 {
-    const int64_t p = q->p;
+    const int64_t p = closed->p;
     int64_t peak = 0;
-    switch (q->rule) {
+    switch (closed->rule) {
     case DPAR_SCHEDULE_ZBV:
-        (void)dpari_closed_need(q, q->m >= 2 * p - 1, "m >= 2 p - 1");
-        q->formula = "2 p";
+        (void)dpari_closed_need(closed, closed->m >= 2 * p - 1, "m >= 2 p - 1");
+        closed->formula = "2 p";
         peak = 2 * p;
         break;
     case DPAR_SCHEDULE_V_HALF:
-        q->formula = "2 floor((p + 2) / 2)";
+        closed->formula = "2 floor((p + 2) / 2)";
         peak = 2 * ((p + 2) / 2);
         break;
     case DPAR_SCHEDULE_V_MIN:
-        q->formula = r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
+        closed->formula =
+            r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
         peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
         break;
     case DPAR_SCHEDULE_DUALPIPE:
-        q->formula = "p + 1";
+        closed->formula = "p + 1";
         peak = p + 1;
         break;
     case DPAR_SCHEDULE_DUALPIPEV:
-        q->formula = "2 p + 1";
+        closed->formula = "2 p + 1";
         peak = 2 * p + 1;
         break;
     case DPAR_SCHEDULE_CHIMERA:
-        (void)dpari_closed_need(q, q->m % p == 0, "p divides m");
-        q->formula = "p / 2 + 1 + min(r, p - 1 - r)";
+        (void)dpari_closed_need(closed, closed->m % p == 0, "p divides m");
+        closed->formula = "p / 2 + 1 + min(r, p - 1 - r)";
         peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
         break;
-    default: (void)dpari_closed_need(q, 0, ""); break;
+    default: (void)dpari_closed_need(closed, 0, ""); break;
     }
-    if (q->rule == DPAR_SCHEDULE_V_HALF || q->rule == DPAR_SCHEDULE_V_MIN) {
-        (void)dpari_closed_need(q, p >= 2 && p <= 12 && q->m >= 2 * p, "2 <= p <= 12, m >= 2 p");
+    if (closed->rule == DPAR_SCHEDULE_V_HALF || closed->rule == DPAR_SCHEDULE_V_MIN) {
+        (void)dpari_closed_need(closed, p >= 2 && p <= 12 && closed->m >= 2 * p,
+                                "2 <= p <= 12, m >= 2 p");
     }
-    dpari_closed_add(q, 1, peak);
+    dpari_closed_add(closed, 1, peak);
 }
 
-DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
+DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *closed, int64_t r)
 {
-    const int64_t p = q->p, m = q->m, v = q->v;
+    const int64_t p = closed->p, m = closed->m, v = closed->v;
     int64_t peak = 0;
-    switch (q->rule) {
+    switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_BREADTH_FIRST:
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        q->formula = "m v";
+        closed->formula = "m v";
         peak = m * v;
         break;
     case DPAR_SCHEDULE_1F1B:
-        q->formula = "min(p - r, m)";
+        closed->formula = "min(p - r, m)";
         peak = dpari_least(p - r, m);
         break;
     case DPAR_SCHEDULE_EAGER_1F1B:
-        q->formula = "min(2 (p - r) - 1, m)";
+        closed->formula = "min(2 (p - r) - 1, m)";
         peak = dpari_least(2 * (p - r) - 1, m);
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
-        (void)dpari_closed_need(q, m % p == 0, "p divides m");
-        q->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        closed->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
         peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
         break;
     case DPAR_SCHEDULE_ZB_H1:
-        q->formula = "min(p, m)";
+        closed->formula = "min(p, m)";
         peak = dpari_least(p, m);
         break;
     case DPAR_SCHEDULE_ZB_2P:
-        q->formula = "min(2 p - 1, m)";
+        closed->formula = "min(2 p - 1, m)";
         peak = dpari_least(2 * p - 1, m);
         break;
     case DPAR_SCHEDULE_INTERLEAVED_ZB:
-        (void)dpari_closed_need(q, m % p == 0, "p divides m");
-        q->formula = "p v";
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        closed->formula = "p v";
         peak = p * v;
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        q->formula = "min(p - 1 - r + s, m s)";
-        peak = dpari_least(p - 1 - r + q->s, m);
+        closed->formula = "min(p - 1 - r + s, m s)";
+        peak = dpari_least(p - 1 - r + closed->s, m);
         break;
     case DPAR_SCHEDULE_MOE_OVERLAP:
-        (void)dpari_closed_need(q, v == 1, "v = 1");
-        q->formula = "min(2 (p - r), m)";
+        (void)dpari_closed_need(closed, v == 1, "v = 1");
+        closed->formula = "min(2 (p - r), m)";
         peak = dpari_least(2 * (p - r), m);
         break;
-    default: dpari_closed_peak_folded(q, r); return;
+    default: dpari_closed_peak_folded(closed, r); return;
     }
-    dpari_closed_add(q, 1, peak);
+    dpari_closed_add(closed, 1, peak);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Fills the numbers of the formulas after checking the order and the times. */
-static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
-                                     const dpar_schedule_times *t, dpar_why *why)
+static dpar_status dpari_closed_read(dpari_closed *closed, const dpar_schedule_desc *order,
+                                     const dpar_schedule_times *times, dpar_why *why)
 {
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_zero(q, sizeof(*q));
-    q->rule = order->rule;
-    q->p = order->ranks;
-    q->v = dpari_order_chunks(order);
-    q->s = dpari_order_slices(order);
-    q->m = (int64_t)order->micro_batches * q->s;
-    q->f = t->forward.all;
-    q->i = t->input.all;
-    q->w = t->weight.all;
-    q->b = t->backward.all;
-    q->c = t->latency.all;
-    q->fb = t->overlap.all;
-    if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
+    dpari_zero(closed, sizeof(*closed));
+    closed->rule = order->rule;
+    closed->p = order->ranks;
+    closed->v = dpari_order_chunks(order);
+    closed->s = dpari_order_slices(order);
+    closed->m = (int64_t)order->micro_batches * closed->s;
+    closed->f = times->forward.all;
+    closed->i = times->input.all;
+    closed->w = times->weight.all;
+    closed->b = times->backward.all;
+    closed->c = times->latency.all;
+    closed->fb = times->overlap.all;
+    if (closed->f < 0 || closed->i < 0 || closed->w < 0 || closed->b < 0 || closed->c < 0 ||
+        closed->fb < 0) {
         return dpari_wrong(
             why, "forward=%ld, input=%ld, weight=%ld, latency=%ld; all times must be 0 or more",
-            q->f, q->i, q->w, q->c);
+            closed->f, closed->i, closed->w, closed->c);
     }
-    if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
-        q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
+    if (closed->i > INT64_MAX / 4 || closed->w > INT64_MAX / 4 || closed->f > INT64_MAX / 4 ||
+        closed->b > INT64_MAX / 4 || closed->fb > INT64_MAX / 4) {
         return dpari_say(DPAR_E_RANGE, why,
                          "forward=%ld, input=%ld, weight=%ld; times must be at most INT64_MAX / 4",
-                         q->f, q->i, q->w);
+                         closed->f, closed->i, closed->w);
     }
-    q->b = q->b == 0 ? q->i + q->w : q->b;
-    q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL, "rank_of is NULL");
-    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks,
+    closed->b = closed->b == 0 ? closed->i + closed->w : closed->b;
+    closed->fb = closed->fb == 0 ? closed->f + closed->b : closed->fb;
+    (void)dpari_closed_need(closed, order->rank_of == NULL, "rank_of is NULL");
+    (void)dpari_closed_need(closed, order->group == 0 || order->group == order->ranks,
                             "groups have p micro-batches");
     return DPAR_OK;
 }
 
 /* True if all stages are alike and messages are buffered and have a latency only. */
-static int dpari_closed_plain(const dpar_schedule_times *t)
+static int dpari_closed_plain(const dpar_schedule_times *times)
 {
-    return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
-           t->backward.each == NULL && t->overlap.each == NULL && t->latency.each == NULL &&
-           t->bandwidth.each == NULL && t->bandwidth.all == 0 &&
-           t->sends == DPAR_SEND_MODE_BUFFERED;
+    return times->forward.each == NULL && times->input.each == NULL && times->weight.each == NULL &&
+           times->backward.each == NULL && times->overlap.each == NULL &&
+           times->latency.each == NULL && times->bandwidth.each == NULL &&
+           times->bandwidth.all == 0 && times->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
 /* Evaluates the formula `what`. */
-DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
-                                              int32_t what, int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *closed,
+                                              const dpar_schedule_times *times, int32_t what,
+                                              int32_t rank)
 {
-    const int split = q->rule == DPAR_SCHEDULE_ZB_H1 || q->rule == DPAR_SCHEDULE_ZB_2P ||
-                      q->rule == DPAR_SCHEDULE_INTERLEAVED_ZB || q->rule == DPAR_SCHEDULE_ZBV ||
-                      q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV;
+    const int split = closed->rule == DPAR_SCHEDULE_ZB_H1 || closed->rule == DPAR_SCHEDULE_ZB_2P ||
+                      closed->rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
+                      closed->rule == DPAR_SCHEDULE_ZBV || closed->rule == DPAR_SCHEDULE_DUALPIPE ||
+                      closed->rule == DPAR_SCHEDULE_DUALPIPEV;
     if (what == DPAR_FORMULA_PEAK) {
-        dpari_closed_peak(q, rank);
+        dpari_closed_peak(closed, rank);
         return;
     }
-    (void)dpari_closed_need(q, dpari_closed_plain(t),
+    (void)dpari_closed_need(closed, dpari_closed_plain(times),
                             "all stages alike, and messages buffered with a latency only");
-    (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
+    (void)dpari_closed_need(closed, !split || closed->b == closed->i + closed->w, "B = I + W");
     if (what == DPAR_FORMULA_LATENCY) {
-        dpari_closed_latency(q);
+        dpari_closed_latency(closed);
     } else if (what == DPAR_FORMULA_SPAN) {
-        dpari_closed_span(q);
+        dpari_closed_span(closed);
     } else if (what == DPAR_FORMULA_IDLE) {
-        dpari_closed_idle(q);
+        dpari_closed_idle(closed);
     } else {
-        if (q->c > 0) {
-            dpari_closed_latency(q);
+        if (closed->c > 0) {
+            dpari_closed_latency(closed);
         }
-        dpari_closed_makespan(q);
+        dpari_closed_makespan(closed);
     }
 }
 
 /* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
-static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
+static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what, dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
-                       q->unmet[0] != 0 ? ", unless " : "", q->unmet);
+        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(closed->rule),
+                       what, closed->unmet[0] != 0 ? ", unless " : "", closed->unmet);
     }
     return DPAR_E_NONE;
 }
@@ -7629,13 +7748,13 @@ static const char *dpari_closed_name(int32_t what)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
-                                                          const dpar_schedule_times *t,
+                                                          const dpar_schedule_times *times,
                                                           int32_t what, int32_t rank,
                                                           dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;
-    dpar_status status = dpari_closed_read(&q, order, t, why);
+    dpar_status status = dpari_closed_read(&q, order, times, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7643,7 +7762,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
                            what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
     }
-    dpari_closed_value(&q, t, what, rank);
+    dpari_closed_value(&q, times, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
@@ -8090,11 +8209,11 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     }
 }
 
-DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work)
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, s->ranks, s->micro_batches, work);
+    dpari_v_lay(&v, schedule->ranks, schedule->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
@@ -8112,7 +8231,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *wor
         dpari_v_squeeze(&v, 0);
     }
     for (rank = 0; rank < v.p; rank++) {
-        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
+        dpari_v_write(&v, rank, schedule->action + schedule->begin[schedule->rank_of[rank]]);
     }
 }
 
@@ -8176,24 +8295,24 @@ static int dpari_job_add(int64_t *sum, int64_t value)
  * that no later sum overflows. */
 static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
-    const dpar_schedule_times *t = job->times;
+    const dpar_schedule_times *times = job->times;
     int64_t sum = 0, all;
     int32_t s;
     for (s = 0; s < job->stages; s++) {
-        int64_t f = dpari_each_at(&t->forward, s), i = dpari_each_at(&t->input, s);
-        int64_t w = dpari_each_at(&t->weight, s), b = dpari_each_at(&t->backward, s);
-        int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
-        if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
-            wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
+        int64_t f = dpari_each_at(&times->forward, s), i = dpari_each_at(&times->input, s);
+        int64_t w = dpari_each_at(&times->weight, s), b = dpari_each_at(&times->backward, s);
+        int64_t wide = dpari_each_at(&times->bandwidth, s), lag;
+        if (dpari_each_at(&times->latency, s) < 0 || dpari_each_at(&times->bytes, s) < 0 ||
+            wide < 0 || wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
             return dpari_wrong(
                 why,
                 "stage %d: times, latency and bytes must be 0 or more, and bandwidth "
                 "0 to INT64_MAX / 10",
                 s);
         }
-        lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
+        lag = dpari_each_at(&times->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
-                  : dpari_pipe_message(t, s);
+                  : dpari_pipe_message(times, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
             return dpari_say(DPAR_E_RANGE, why,
@@ -8478,141 +8597,144 @@ typedef struct dpari_search {
 } dpari_search;
 
 /* True if the stage's next action of this kind is ready at time `at` and the rank may choose it. */
-static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
+static int dpari_exact_ready(const dpari_search *search, int kind, int32_t s, int64_t at)
 {
-    int32_t r = x->q.rank[s];
+    int32_t r = search->q.rank[s];
     int64_t arrival;
-    if (!dpari_pipe_may(&x->q, kind, s)) {
+    if (!dpari_pipe_may(&search->q, kind, s)) {
         return 0;
     }
     if (kind == DPARI_W) {
-        return x->seen[r] == DPARI_NEVER;
+        return search->seen[r] == DPARI_NEVER;
     }
-    arrival = dpari_pipe_arrival(&x->q, kind, s);
-    return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
+    arrival = dpari_pipe_arrival(&search->q, kind, s);
+    return arrival != DPARI_NEVER && arrival <= at && arrival > search->seen[r];
 }
 
 /* Returns the first time at which the rank has a decision to make, or INT64_MAX if none is known.
  */
-static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
+static int64_t dpari_exact_wake(const dpari_search *search, int32_t r)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t wake = INT64_MAX;
     int32_t i, kind;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_W; kind++) {
             int64_t at = 0;
-            if (!dpari_pipe_may(q, kind, q->list[i])) {
+            if (!dpari_pipe_may(pipe, kind, pipe->list[i])) {
                 continue;
             }
             if (kind != DPARI_W) {
-                at = dpari_pipe_arrival(q, kind, q->list[i]);
+                at = dpari_pipe_arrival(pipe, kind, pipe->list[i]);
             }
-            if (at == DPARI_NEVER || at <= x->seen[r]) {
+            if (at == DPARI_NEVER || at <= search->seen[r]) {
                 continue;
             }
-            wake = dpari_least(wake, dpari_most(at, q->free[r]));
+            wake = dpari_least(wake, dpari_most(at, pipe->free[r]));
         }
     }
     return wake;
 }
 
 /* Computes for each stage and kind the earliest time at which the input of its next action can
- * arrive, q->next. Computes for each rank the earliest time at which it can continue, q->sum, which
- * is INT64_MAX if it has nothing left to run. */
-static void dpari_exact_arrivals(dpari_search *x)
+ * arrive, pipe->next. Computes for each rank the earliest time at which it can continue, pipe->sum,
+ * which is INT64_MAX if it has nothing left to run. */
+static void dpari_exact_arrivals(dpari_search *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t k, s, r, back;
-    for (r = 0; r < q->ranks; r++) {
-        q->sum[r] = INT64_MAX;
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->sum[r] = INT64_MAX;
     }
-    for (k = 0; k < 2 * q->stages; k++) {
+    for (k = 0; k < 2 * pipe->stages; k++) {
         int kind;
         int64_t at, *next;
-        back = k >= q->stages;
+        back = k >= pipe->stages;
         kind = back ? DPARI_I : DPARI_F;
-        s = back ? 2 * q->stages - 1 - k : k;
-        r = q->rank[s];
-        next = &q->next[kind][s];
-        at = dpari_pipe_arrival(q, kind, s);
-        if (at == DPARI_NEVER) {           /* its producer has not started */
-            int32_t loss = k == q->stages; /* the I of the last stage follows its own F */
+        s = back ? 2 * pipe->stages - 1 - k : k;
+        r = pipe->rank[s];
+        next = &pipe->next[kind][s];
+        at = dpari_pipe_arrival(pipe, kind, s);
+        if (at == DPARI_NEVER) {              /* its producer has not started */
+            int32_t loss = k == pipe->stages; /* the I of the last stage follows its own F */
             int32_t from = back ? s + 1 : s - 1;
             int of = loss ? DPARI_F : kind;
             if (loss) {
                 from = s;
             }
-            at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
-            at += loss ? 0 : q->lag[back ? s : from];
+            at = dpari_most(pipe->free[pipe->rank[from]], pipe->next[of][from]) +
+                 pipe->time[of][from];
+            at += loss ? 0 : pipe->lag[back ? s : from];
         }
         *next = at;
-        if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
-            q->sum[r] = dpari_least(q->sum[r], at);
+        if (dpari_pipe_may(pipe, kind, s) && at > search->seen[r]) {
+            pipe->sum[r] = dpari_least(pipe->sum[r], at);
         }
-        if (back && x->seen[r] == DPARI_NEVER && dpari_pipe_may(q, DPARI_W, s)) {
-            q->sum[r] = 0;
+        if (back && search->seen[r] == DPARI_NEVER && dpari_pipe_may(pipe, DPARI_W, s)) {
+            pipe->sum[r] = 0;
         }
     }
-    for (r = 0; r < q->ranks; r++) {
-        q->sum[r] = dpari_most(q->sum[r], q->free[r]);
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->sum[r] = dpari_most(pipe->sum[r], pipe->free[r]);
     }
 }
 
 /* The time of all remaining actions of a stage and kind. */
-static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
+static int64_t dpari_exact_left(const dpari_pipe *pipe, int kind, int32_t s)
 {
-    return (q->micros - q->done[kind][s]) * q->time[kind][s];
+    return (pipe->micros - pipe->done[kind][s]) * pipe->time[kind][s];
 }
 
 /* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
  * or `fallback` if it has not started. */
-static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
+static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t fallback)
 {
-    if (!x->span) {
+    if (!search->span) {
         return 0;
     }
-    return x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+    return search->q.start[r] != DPARI_NEVER ? search->q.start[r] : fallback;
 }
 
 /* Returns a lower bound of the objective of all schedules that continue from this state. In the
  * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
  * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
  * rank and the I of this stage and later ones. Then come the W. */
-static int64_t dpari_exact_bound(dpari_search *x)
+static int64_t dpari_exact_bound(dpari_search *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t chain = 0, bound = 0;
-    int32_t s, r, last = q->micros - 1;
-    dpari_exact_arrivals(x);
-    for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
-            q->sum[r] = q->free[r];
+    int32_t s, r, last = pipe->micros - 1;
+    dpari_exact_arrivals(search);
+    for (r = 0; r < pipe->ranks; r++) {
+        if (pipe->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
+            pipe->sum[r] = pipe->free[r];
         }
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t left = dpari_exact_left(q, DPARI_F, s);
-        r = q->rank[s];
-        q->sum[r] += left;
-        chain += s > 0 ? q->lag[s - 1] : 0;
-        chain = left > 0 ? dpari_most(q->sum[r], chain + q->time[DPARI_F][s])
-                         : q->end[DPARI_F][(int64_t)s * q->micros + last];
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t left = dpari_exact_left(pipe, DPARI_F, s);
+        r = pipe->rank[s];
+        pipe->sum[r] += left;
+        chain += s > 0 ? pipe->lag[s - 1] : 0;
+        chain = left > 0 ? dpari_most(pipe->sum[r], chain + pipe->time[DPARI_F][s])
+                         : pipe->end[DPARI_F][(int64_t)s * pipe->micros + last];
     }
-    for (s = q->stages - 1; s >= 0; s--) {
-        int64_t left = dpari_exact_left(q, DPARI_I, s), whole;
-        r = q->rank[s];
-        q->sum[r] += left;
-        chain += q->lag[s];
-        chain = q->done[DPARI_I][s] <= last ? dpari_most(q->sum[r], chain + q->time[DPARI_I][s])
-                                            : q->end[DPARI_I][(int64_t)s * q->micros + last];
-        whole = chain + (q->split && q->done[DPARI_W][s] <= last ? q->time[DPARI_W][s] : 0);
-        bound = dpari_most(bound, whole - dpari_exact_zero(x, r, whole));
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        int64_t left = dpari_exact_left(pipe, DPARI_I, s), whole;
+        r = pipe->rank[s];
+        pipe->sum[r] += left;
+        chain += pipe->lag[s];
+        chain = pipe->done[DPARI_I][s] <= last
+                    ? dpari_most(pipe->sum[r], chain + pipe->time[DPARI_I][s])
+                    : pipe->end[DPARI_I][(int64_t)s * pipe->micros + last];
+        whole =
+            chain + (pipe->split && pipe->done[DPARI_W][s] <= last ? pipe->time[DPARI_W][s] : 0);
+        bound = dpari_most(bound, whole - dpari_exact_zero(search, r, whole));
     }
-    for (s = 0; s < q->stages && q->split; s++) {
-        q->sum[q->rank[s]] += dpari_exact_left(q, DPARI_W, s);
+    for (s = 0; s < pipe->stages && pipe->split; s++) {
+        pipe->sum[pipe->rank[s]] += dpari_exact_left(pipe, DPARI_W, s);
     }
-    for (r = 0; r < q->ranks; r++) {
-        bound = dpari_most(bound, q->sum[r] - dpari_exact_zero(x, r, q->sum[r]));
+    for (r = 0; r < pipe->ranks; r++) {
+        bound = dpari_most(bound, pipe->sum[r] - dpari_exact_zero(search, r, pipe->sum[r]));
     }
     return bound;
 }
@@ -8620,88 +8742,88 @@ static int64_t dpari_exact_bound(dpari_search *x)
 /* Appends to the key, for each message to a stage that has not arrived at time `at`, the time until
  * its arrival. Messages whose producer is still running are included. Returns the number of
  * messages, or -1 if the key has no capacity for them. */
-static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
+static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s, int64_t at,
                                 int32_t *used)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t from = kind == DPARI_F ? s - 1 : s + 1, k, count = 0;
-    if (from < 0 || from >= q->stages || q->rank[from] == q->rank[s]) {
+    if (from < 0 || from >= pipe->stages || pipe->rank[from] == pipe->rank[s]) {
         return 0;
     }
-    for (k = q->done[kind][from] - 1; k >= q->done[kind][s]; k--) {
-        int64_t arrival =
-            q->end[kind][(int64_t)from * q->micros + k] + q->lag[kind == DPARI_F ? from : s];
-        if (arrival <= dpari_most(at, q->free[q->rank[s]])) {
+    for (k = pipe->done[kind][from] - 1; k >= pipe->done[kind][s]; k--) {
+        int64_t arrival = pipe->end[kind][(int64_t)from * pipe->micros + k] +
+                          pipe->lag[kind == DPARI_F ? from : s];
+        if (arrival <= dpari_most(at, pipe->free[pipe->rank[s]])) {
             break;
         }
-        if (count == DPARI_LATE || *used == x->keys) {
+        if (count == DPARI_LATE || *used == search->keys) {
             return -1;
         }
-        x->key[(*used)++] = (uint32_t)(arrival - at);
+        search->key[(*used)++] = (uint32_t)(arrival - at);
         count++;
     }
     return count;
 }
 
-/* Computes the key of the state at time `at` and its times: x->key is relative to `at`, x->since is
- * not. Returns 0 if the state does not fit into a key. */
-static int dpari_exact_key(dpari_search *x, int64_t at)
+/* Computes the key of the state at time `at` and its times: search->key is relative to `at`,
+ * search->since is not. Returns 0 if the state does not fit into a key. */
+static int dpari_exact_key(dpari_search *search, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t s, r, used = q->stages + q->ranks, k;
-    for (k = used; k < x->keys; k++) {
-        x->key[k] = 0;
+    const dpari_pipe *pipe = &search->q;
+    int32_t s, r, used = pipe->stages + pipe->ranks, k;
+    for (k = used; k < search->keys; k++) {
+        search->key[k] = 0;
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t seen = x->seen[q->rank[s]];
-        int64_t f = dpari_pipe_arrival(q, DPARI_F, s), i = dpari_pipe_arrival(q, DPARI_I, s);
-        int32_t late_f = dpari_exact_late(x, DPARI_F, s, at, &used);
-        int32_t late_i = dpari_exact_late(x, DPARI_I, s, at, &used);
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t seen = search->seen[pipe->rank[s]];
+        int64_t f = dpari_pipe_arrival(pipe, DPARI_F, s), i = dpari_pipe_arrival(pipe, DPARI_I, s);
+        int32_t late_f = dpari_exact_late(search, DPARI_F, s, at, &used);
+        int32_t late_i = dpari_exact_late(search, DPARI_I, s, at, &used);
         if (late_f < 0 || late_i < 0) {
             return 0;
         }
-        x->key[s] = (uint32_t)q->done[0][s] | (uint32_t)q->done[1][s] << 8 |
-                    (uint32_t)q->done[2][s] << 16 | (uint32_t)late_f << 24 |
-                    (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
-                    (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
-                    (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
+        search->key[s] = (uint32_t)pipe->done[0][s] | (uint32_t)pipe->done[1][s] << 8 |
+                         (uint32_t)pipe->done[2][s] << 16 | (uint32_t)late_f << 24 |
+                         (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
+                         (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
+                         (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
     }
-    for (r = 0; r < q->ranks; r++) {
-        x->key[q->stages + r] = (uint32_t)dpari_most(q->free[r] - at, 0);
-        if (x->span) {
-            x->since[r] = q->start[r] == DPARI_NEVER ? 0 : at - q->start[r];
+    for (r = 0; r < pipe->ranks; r++) {
+        search->key[pipe->stages + r] = (uint32_t)dpari_most(pipe->free[r] - at, 0);
+        if (search->span) {
+            search->since[r] = pipe->start[r] == DPARI_NEVER ? 0 : at - pipe->start[r];
         }
     }
-    if (!x->span) {
-        x->since[0] = at;
+    if (!search->span) {
+        search->since[0] = at;
     }
     return 1;
 }
 
 /* Returns the slot of the table that has the key (*found is 1), or the slot in which to store it.
  */
-static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
+static char *dpari_exact_slot(const dpari_search *search, uint32_t *name, int *found)
 {
     uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
     char *slot = NULL, *home = NULL;
     int32_t k, i;
-    for (k = 0; k < x->keys; k++) {
-        h = (h ^ x->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
+    for (k = 0; k < search->keys; k++) {
+        h = (h ^ search->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
         h ^= h >> 29;
     }
     *name = (uint32_t)h | 1;
     *found = 0;
     for (i = 0; i < DPARI_PROBES; i++) {
         const uint32_t *has;
-        slot = x->table +
-               ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
-        has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
+        slot = search->table + ((int64_t)((h >> 33) % (uint64_t)search->entries) + i) %
+                                   search->entries * (int64_t)search->size;
+        has = (const uint32_t *)(const void *)(slot + 8 * search->sinces);
         if (has[0] == *name) {
             k = 0;
-            while (k < x->keys && has[k + 1] == x->key[k]) {
+            while (k < search->keys && has[k + 1] == search->key[k]) {
                 k++;
             }
-            if (k == x->keys) {
+            if (k == search->keys) {
                 *found = 1;
                 return slot;
             }
@@ -8715,48 +8837,48 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
 }
 
 /* True if this state was searched to the end before, with times that are not larger. */
-static int dpari_exact_known(dpari_search *x, int64_t at)
+static int dpari_exact_known(dpari_search *search, int64_t at)
 {
     uint32_t name;
     int found = 0, k;
     const int64_t *since;
-    if (!dpari_exact_key(x, at)) {
+    if (!dpari_exact_key(search, at)) {
         return 0;
     }
-    since = (const int64_t *)(const void *)dpari_exact_slot(x, &name, &found);
-    for (k = 0; found && k < x->sinces; k++) {
-        found = since[k] <= x->since[k];
+    since = (const int64_t *)(const void *)dpari_exact_slot(search, &name, &found);
+    for (k = 0; found && k < search->sinces; k++) {
+        found = since[k] <= search->since[k];
     }
     return found;
 }
 
 /* Stores a state that was searched to the end. */
-static void dpari_exact_keep(dpari_search *x, int64_t at)
+static void dpari_exact_keep(dpari_search *search, int64_t at)
 {
     uint32_t name, *has;
     int found, k;
     int64_t *since;
-    if (!dpari_exact_key(x, at)) {
+    if (!dpari_exact_key(search, at)) {
         return;
     }
-    since = (int64_t *)(void *)dpari_exact_slot(x, &name, &found);
-    has = (uint32_t *)(void *)(since + x->sinces);
+    since = (int64_t *)(void *)dpari_exact_slot(search, &name, &found);
+    has = (uint32_t *)(void *)(since + search->sinces);
     has[0] = name;
-    for (k = 0; k < x->keys; k++) {
-        has[k + 1] = x->key[k];
+    for (k = 0; k < search->keys; k++) {
+        has[k + 1] = search->key[k];
     }
-    for (k = 0; k < x->sinces; k++) {
-        since[k] = x->since[k];
+    for (k = 0; k < search->sinces; k++) {
+        since[k] = search->since[k];
     }
 }
 
 /* Finds the rank that decides next, and when. Returns 0 if there is none. */
-static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
+static int dpari_exact_turn(const dpari_search *search, int32_t *rank, int64_t *at)
 {
     int32_t r;
     *at = INT64_MAX;
-    for (r = 0; r < x->q.ranks; r++) {
-        int64_t wake = dpari_exact_wake(x, r);
+    for (r = 0; r < search->q.ranks; r++) {
+        int64_t wake = dpari_exact_wake(search, r);
         if (wake < *at) {
             *at = wake;
             *rank = r;
@@ -8767,14 +8889,14 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
 
 /* True if an earlier stage of the rank has a W with the same time and bytes, so that this one need
  * not be tried. */
-static int dpari_exact_twin(const dpari_search *x, int32_t s)
+static int dpari_exact_twin(const dpari_search *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t i, r = q->rank[s];
-    for (i = q->first[r]; q->list[i] < s; i++) {
-        int32_t o = q->list[i];
-        if (dpari_pipe_may(q, DPARI_W, o) && q->time[DPARI_W][o] == q->time[DPARI_W][s] &&
-            q->hold[DPARI_W][o] == q->hold[DPARI_W][s]) {
+    const dpari_pipe *pipe = &search->q;
+    int32_t i, r = pipe->rank[s];
+    for (i = pipe->first[r]; pipe->list[i] < s; i++) {
+        int32_t o = pipe->list[i];
+        if (dpari_pipe_may(pipe, DPARI_W, o) && pipe->time[DPARI_W][o] == pipe->time[DPARI_W][s] &&
+            pipe->hold[DPARI_W][o] == pipe->hold[DPARI_W][s]) {
             return 1;
         }
     }
@@ -8784,18 +8906,19 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
 /* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
  * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
  * span, because an early F may start the clock of another rank. */
-static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
+static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *place)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t i, kind;
-    if (p->arrives == INT64_MAX) {
+    if (place->arrives == INT64_MAX) {
         return 0;
     }
-    for (i = q->first[p->rank]; i < q->first[p->rank + 1]; i++) {
+    for (i = pipe->first[place->rank]; i < pipe->first[place->rank + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_W; kind++) {
-            int32_t s = q->list[i];
-            if ((kind != DPARI_F || (q->cap[p->rank] == INT64_MAX && !x->span)) &&
-                dpari_exact_ready(x, kind, s, p->at) && q->time[kind][s] <= p->arrives - p->at) {
+            int32_t s = pipe->list[i];
+            if ((kind != DPARI_F || (pipe->cap[place->rank] == INT64_MAX && !search->span)) &&
+                dpari_exact_ready(search, kind, s, place->at) &&
+                pipe->time[kind][s] <= place->arrives - place->at) {
                 return 0;
             }
         }
@@ -8805,84 +8928,85 @@ static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 
 /* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
  * stage to the first, and then to wait. Returns 0 if there is none left. */
-static int dpari_exact_choose(dpari_search *x, dpari_place *p)
+static int dpari_exact_choose(dpari_search *search, dpari_place *place)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
-    const dpari_pipe *q = &x->q;
-    int32_t first = q->first[p->rank], count = q->first[p->rank + 1] - first;
-    for (; p->choice < 3 * count; p->choice++) {
-        p->kind = order[p->choice / count];
-        p->stage = q->list[first + count - 1 - p->choice % count];
-        if (dpari_exact_ready(x, p->kind, p->stage, p->at) &&
-            !(p->kind == DPARI_W && dpari_exact_twin(x, p->stage))) {
-            p->choice++;
+    const dpari_pipe *pipe = &search->q;
+    int32_t first = pipe->first[place->rank], count = pipe->first[place->rank + 1] - first;
+    for (; place->choice < 3 * count; place->choice++) {
+        place->kind = order[place->choice / count];
+        place->stage = pipe->list[first + count - 1 - place->choice % count];
+        if (dpari_exact_ready(search, place->kind, place->stage, place->at) &&
+            !(place->kind == DPARI_W && dpari_exact_twin(search, place->stage))) {
+            place->choice++;
             return 1;
         }
     }
-    p->kind = DPARI_WAIT;
-    return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
+    place->kind = DPARI_WAIT;
+    return place->choice++ == 3 * count && dpari_exact_may_wait(search, place);
 }
 
 /* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
-static void dpari_exact_do(dpari_search *x, dpari_place *p)
+static void dpari_exact_do(dpari_search *search, dpari_place *place)
 {
-    dpari_pipe *q = &x->q;
-    p->free = q->free[p->rank];
-    p->seen = x->seen[p->rank];
-    p->start = q->start[p->rank];
-    if (p->kind == DPARI_WAIT) {
-        x->seen[p->rank] = p->at;
+    dpari_pipe *pipe = &search->q;
+    place->free = pipe->free[place->rank];
+    place->seen = search->seen[place->rank];
+    place->start = pipe->start[place->rank];
+    if (place->kind == DPARI_WAIT) {
+        search->seen[place->rank] = place->at;
     } else {
-        dpari_pipe_put(q, p->kind, p->stage);
-        x->seen[p->rank] = DPARI_NEVER;
-        x->actions++;
+        dpari_pipe_put(pipe, place->kind, place->stage);
+        search->seen[place->rank] = DPARI_NEVER;
+        search->actions++;
     }
 }
 
-static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
+static void dpari_exact_undo(dpari_search *search, const dpari_place *place)
 {
-    dpari_pipe *q = &x->q;
-    q->free[p->rank] = p->free;
-    x->seen[p->rank] = p->seen;
-    q->start[p->rank] = p->start;
-    if (p->kind != DPARI_WAIT) {
-        q->done[p->kind][p->stage]--;
-        q->count[p->rank]--;
-        q->held[p->rank] -= q->hold[p->kind][p->stage];
-        x->actions--;
+    dpari_pipe *pipe = &search->q;
+    pipe->free[place->rank] = place->free;
+    search->seen[place->rank] = place->seen;
+    pipe->start[place->rank] = place->start;
+    if (place->kind != DPARI_WAIT) {
+        pipe->done[place->kind][place->stage]--;
+        pipe->count[place->rank]--;
+        pipe->held[place->rank] -= pipe->hold[place->kind][place->stage];
+        search->actions--;
     }
 }
 
-/* A better schedule is complete. Runs its decisions once more, which writes the actions to s. */
-static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
+/* A better schedule is complete. Runs its decisions once more, which writes the actions to
+ * `schedule`. */
+static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
                               dpar_schedule_optimize_result *result)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t i;
-    dpari_pipe_measure(q, &result->makespan, &result->span);
-    x->best = x->span ? result->span : result->makespan;
-    dpari_pipe_open(q, s);
-    dpari_pipe_reset(q);
-    for (i = 0; i < x->depth; i++) {
-        if (x->place[i].kind != DPARI_WAIT) {
-            dpari_pipe_put(q, x->place[i].kind, x->place[i].stage);
+    dpari_pipe_measure(pipe, &result->makespan, &result->span);
+    search->best = search->span ? result->span : result->makespan;
+    dpari_pipe_open(pipe, schedule);
+    dpari_pipe_reset(pipe);
+    for (i = 0; i < search->depth; i++) {
+        if (search->place[i].kind != DPARI_WAIT) {
+            dpari_pipe_put(pipe, search->place[i].kind, search->place[i].stage);
         }
     }
-    q->action = NULL;
+    pipe->action = NULL;
 }
 
 /* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
- * q->next, which dpari_exact_bound computed. */
-static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
+ * pipe->next, which dpari_exact_bound computed. */
+static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t next = INT64_MAX;
     int32_t i, kind;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_I; kind++) {
-            int32_t s = q->list[i];
-            if (dpari_pipe_may(q, kind, s) && q->next[kind][s] > at) {
-                next = dpari_least(next, q->next[kind][s]);
+            int32_t s = pipe->list[i];
+            if (dpari_pipe_may(pipe, kind, s) && pipe->next[kind][s] > at) {
+                next = dpari_least(next, pipe->next[kind][s]);
             }
         }
     }
@@ -8890,50 +9014,51 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 }
 
 /* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
-static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
-                             dpar_schedule *s, dpar_schedule_optimize_result *result)
+static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    dpari_place *p = &x->place[x->depth];
-    x->nodes++;
-    if (dpari_exact_bound(x) >= x->best) {
+    dpari_place *place = &search->place[search->depth];
+    search->nodes++;
+    if (dpari_exact_bound(search) >= search->best) {
         return 0;
     }
-    if (x->actions == dpari_pipe_actions(job)) {
-        dpari_exact_write(x, s, result);
+    if (search->actions == dpari_pipe_actions(job)) {
+        dpari_exact_write(search, schedule, result);
         return 0;
     }
-    if (!dpari_exact_turn(x, &p->rank, &p->at) || dpari_exact_known(x, p->at)) {
+    if (!dpari_exact_turn(search, &place->rank, &place->at) ||
+        dpari_exact_known(search, place->at)) {
         return 0;
     }
-    p->choice = 0;
-    p->arrives = dpari_exact_next(x, p->rank, p->at);
+    place->choice = 0;
+    place->arrives = dpari_exact_next(search, place->rank, place->at);
     return 1;
 }
 
 /* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
  * used up. */
-static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
-                            dpar_schedule *s, dpar_schedule_optimize_result *result)
+static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_desc *job,
+                            dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    int more = dpari_exact_enter(x, job, s, result);
-    while (more && x->best > x->bound) {
-        dpari_place *p = &x->place[x->depth];
-        if (dpari_exact_choose(x, p)) {
-            if (x->nodes >= x->most) {
+    int more = dpari_exact_enter(search, job, schedule, result);
+    while (more && search->best > search->bound) {
+        dpari_place *place = &search->place[search->depth];
+        if (dpari_exact_choose(search, place)) {
+            if (search->nodes >= search->most) {
                 return 1;
             }
-            dpari_exact_do(x, p);
-            x->depth++;
-            if (!dpari_exact_enter(x, job, s, result)) {
-                dpari_exact_undo(x, &x->place[--x->depth]);
+            dpari_exact_do(search, place);
+            search->depth++;
+            if (!dpari_exact_enter(search, job, schedule, result)) {
+                dpari_exact_undo(search, &search->place[--search->depth]);
             }
             continue;
         }
-        dpari_exact_keep(x, p->at);
-        if (x->depth == 0) {
+        dpari_exact_keep(search, place->at);
+        if (search->depth == 0) {
             return 0;
         }
-        dpari_exact_undo(x, &x->place[--x->depth]);
+        dpari_exact_undo(search, &search->place[--search->depth]);
     }
     return 0;
 }
@@ -8949,27 +9074,27 @@ static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
                                      int64_t bytes)
 {
-    dpari_search *x = (dpari_search *)mem;
-    char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
+    dpari_search *search = (dpari_search *)mem;
+    char *at = dpari_pipe_lay(&search->q, job, search + 1), *end = (char *)mem + bytes;
     int32_t r;
-    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
-    x->sinces = x->span ? job->ranks : 1;
-    x->keys = job->stages + 3 * job->ranks;
-    x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
-    x->seen = dpari_pipe_wide(&at, job->ranks);
-    x->since = dpari_pipe_wide(&at, x->sinces);
-    x->place = (dpari_place *)(void *)at;
+    search->span = job->objective == DPAR_OBJECTIVE_SPAN;
+    search->sinces = search->span ? job->ranks : 1;
+    search->keys = job->stages + 3 * job->ranks;
+    search->size = 8 * search->sinces + 8 * ((search->keys + 2) / 2);
+    search->seen = dpari_pipe_wide(&at, job->ranks);
+    search->since = dpari_pipe_wide(&at, search->sinces);
+    search->place = (dpari_place *)(void *)at;
     at += (int64_t)sizeof(dpari_place) * dpari_exact_depth(job);
-    x->key = (uint32_t *)(void *)at;
-    at += 8 * ((x->keys + 1) / 2);
-    x->table = at;
-    x->entries = dpari_least((end - at) / x->size, INT32_MAX);
-    dpari_zero(x->table, (size_t)(x->entries * x->size));
+    search->key = (uint32_t *)(void *)at;
+    at += 8 * ((search->keys + 1) / 2);
+    search->table = at;
+    search->entries = dpari_least((end - at) / search->size, INT32_MAX);
+    dpari_zero(search->table, (size_t)(search->entries * search->size));
     for (r = 0; r < job->ranks; r++) {
-        x->seen[r] = DPARI_NEVER;
+        search->seen[r] = DPARI_NEVER;
     }
-    x->depth = x->actions = x->nodes = 0;
-    return x;
+    search->depth = search->actions = search->nodes = 0;
+    return search;
 }
 
 static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpar_why *why)
@@ -9014,20 +9139,20 @@ DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job,
 }
 
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                              int64_t known, dpar_schedule *s,
+                                              int64_t known, dpar_schedule *schedule,
                                               dpar_schedule_optimize_result *result, void *mem,
                                               int64_t bytes, dpar_why *why)
 {
-    dpari_search *x;
+    dpari_search *search;
     dpar_schedule_optimize_result got;
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
         st = dpari_wrong(why, "nodes=%ld and known=%ld must be 0 or more", nodes, known);
     }
-    if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
+    if (st == DPAR_OK && (schedule->ranks != job->ranks || schedule->stages != job->stages)) {
         st = dpari_wrong(why, "the schedule has %d ranks and %d stages, the job has %d and %d",
-                         s->ranks, s->stages, job->ranks, job->stages);
+                         schedule->ranks, schedule->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
         st = dpari_say(DPAR_E_ROOM, why, "the search needs %ld bytes or more, got %ld",
@@ -9037,13 +9162,13 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
         return st;
     }
     dpari_zero(&got, sizeof(got));
-    x = dpari_exact_lay(job, mem, bytes);
-    x->most = nodes;
-    x->best = known > 0 ? known : INT64_MAX;
-    x->bound = dpari_pipe_bound(job);
-    more = dpari_exact_walk(x, job, s, &got);
-    got.bound = more ? x->bound : x->best;
-    got.nodes = x->nodes;
+    search = dpari_exact_lay(job, mem, bytes);
+    search->most = nodes;
+    search->best = known > 0 ? known : INT64_MAX;
+    search->bound = dpari_pipe_bound(job);
+    more = dpari_exact_walk(search, job, schedule, &got);
+    got.bound = more ? search->bound : search->best;
+    got.nodes = search->nodes;
     *result = got;
     return more ? DPAR_MORE : DPAR_OK;
 }
@@ -9095,125 +9220,130 @@ typedef struct dpari_auto {
     int64_t rest_bytes;
 } dpari_auto;
 
-static int64_t dpari_auto_actions(const dpari_pipe *q)
+static int64_t dpari_auto_actions(const dpari_pipe *pipe)
 {
-    return (int64_t)q->stages * q->micros * (2 + q->split);
+    return (int64_t)pipe->stages * pipe->micros * (2 + pipe->split);
 }
 
 /* True if all actions have been done. */
-static int dpari_auto_all(const dpari_pipe *q)
+static int dpari_auto_all(const dpari_pipe *pipe)
 {
     int64_t all = 0;
     int32_t r;
-    for (r = 0; r < q->ranks; r++) {
-        all += q->count[r];
+    for (r = 0; r < pipe->ranks; r++) {
+        all += pipe->count[r];
     }
-    return all == dpari_auto_actions(q);
+    return all == dpari_auto_actions(pipe);
 }
 
 /* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
 
 /* Appends an action and adds the gap before it to the rank's idle time. */
-static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
+static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
 {
-    dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s];
-    int started = q->start[r] != DPARI_NEVER;
-    int64_t free = q->free[r];
-    dpari_pipe_put(q, kind, s);
+    dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s];
+    int started = pipe->start[r] != DPARI_NEVER;
+    int64_t free = pipe->free[r];
+    dpari_pipe_put(pipe, kind, s);
     if (started) {
-        x->idle[s] += q->free[r] - free - q->time[kind][s];
-        x->most = dpari_most(x->most, x->idle[s]);
+        search->idle[s] += pipe->free[r] - free - pipe->time[kind][s];
+        search->most = dpari_most(search->most, search->idle[s]);
     }
 }
 
 /* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
  * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
  * idle time. */
-static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
+static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
 {
-    dpari_pipe *q = &x->q;
-    const int64_t *free = &q->free[q->rank[s]];
-    while (dpari_pipe_may(q, DPARI_W, s) && *free + q->time[DPARI_W][s] <= arrival) {
-        dpari_rounds_put(x, DPARI_W, s);
+    dpari_pipe *pipe = &search->q;
+    const int64_t *free = &pipe->free[pipe->rank[s]];
+    while (dpari_pipe_may(pipe, DPARI_W, s) && *free + pipe->time[DPARI_W][s] <= arrival) {
+        dpari_rounds_put(search, DPARI_W, s);
     }
-    if (dpari_pipe_may(q, DPARI_W, s) && *free < arrival &&
-        (x->fill || arrival - *free > x->most - x->idle[s])) {
-        dpari_rounds_put(x, DPARI_W, s);
+    if (dpari_pipe_may(pipe, DPARI_W, s) && *free < arrival &&
+        (search->fill || arrival - *free > search->most - search->idle[s])) {
+        dpari_rounds_put(search, DPARI_W, s);
     }
 }
 
-/* Computes into x->want how many F after its first one each stage runs before its first I can
+/* Computes into search->want how many F after its first one each stage runs before its first I can
  * start. The first loop counts the F that fit, from the last stage to the first. The second one
  * makes each stage run fewer F than the stage before it. */
-static void dpari_rounds_ahead(dpari_auto *x)
+static void dpari_rounds_ahead(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t back = 0; /* when the first I of the next stage ends, on that stage */
     int32_t s;
-    for (s = q->stages - 1; s >= 0; s--) {
-        int32_t r = q->rank[s];
-        int64_t at = q->free[r], held = q->held[r], f = q->time[DPARI_F][s];
-        x->want[s] = 0;
-        back = s == q->stages - 1 ? at : back + q->lag[s];
-        while (s < q->stages - 1 && 1 + x->want[s] < q->micros &&
-               q->hold[DPARI_F][s] <= q->cap[r] - held && (x->gap ? at + f <= back : at < back)) {
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        int32_t r = pipe->rank[s];
+        int64_t at = pipe->free[r], held = pipe->held[r], f = pipe->time[DPARI_F][s];
+        search->want[s] = 0;
+        back = s == pipe->stages - 1 ? at : back + pipe->lag[s];
+        while (s < pipe->stages - 1 && 1 + search->want[s] < pipe->micros &&
+               pipe->hold[DPARI_F][s] <= pipe->cap[r] - held &&
+               (search->gap ? at + f <= back : at < back)) {
             at += f;
-            held += q->hold[DPARI_F][s];
-            x->want[s]++;
+            held += pipe->hold[DPARI_F][s];
+            search->want[s]++;
         }
-        back = dpari_most(at, back) + q->time[DPARI_I][s];
+        back = dpari_most(at, back) + pipe->time[DPARI_I][s];
     }
-    for (s = 1; s < q->stages; s++) {
-        if (x->want[s] > x->want[s - 1] ||
-            (x->want[s] == x->want[s - 1] && 1 + x->want[s] < q->micros)) {
-            x->want[s] = (int32_t)dpari_most(x->want[s - 1] - 1, 0);
+    for (s = 1; s < pipe->stages; s++) {
+        if (search->want[s] > search->want[s - 1] ||
+            (search->want[s] == search->want[s - 1] && 1 + search->want[s] < pipe->micros)) {
+            search->want[s] = (int32_t)dpari_most(search->want[s - 1] - 1, 0);
         }
     }
 }
 
 /* Appends the warm-up: the first F of all stages, the F of dpari_rounds_ahead, and the first I. */
-static void dpari_rounds_begin(dpari_auto *x)
+static void dpari_rounds_begin(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t s;
-    x->most = 0;
-    for (s = 0; s < q->stages; s++) {
-        x->idle[s] = 0;
-        dpari_rounds_put(x, DPARI_F, s);
+    search->most = 0;
+    for (s = 0; s < pipe->stages; s++) {
+        search->idle[s] = 0;
+        dpari_rounds_put(search, DPARI_F, s);
     }
-    dpari_rounds_ahead(x);
-    for (s = 0; s < q->stages; s++) {
-        for (; x->want[s] > 0; x->want[s]--) {
-            dpari_rounds_put(x, DPARI_F, s);
+    dpari_rounds_ahead(search);
+    for (s = 0; s < pipe->stages; s++) {
+        for (; search->want[s] > 0; search->want[s]--) {
+            dpari_rounds_put(search, DPARI_F, s);
         }
     }
-    for (s = q->stages - 1; s >= 0; s--) {
-        dpari_rounds_put(x, DPARI_I, s);
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        dpari_rounds_put(search, DPARI_I, s);
     }
 }
 
 /* True if the stage may run its next F in this round. With back_first it may not if it is two or
  * more F ahead of the next stage and this F would delay the I that follows. */
-static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
+static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
-    if (q->done[DPARI_F][s] >= q->micros) {
+    const dpari_pipe *pipe = &search->q;
+    int64_t free = pipe->free[pipe->rank[s]], held = pipe->held[pipe->rank[s]], next, work = 0;
+    if (pipe->done[DPARI_F][s] >= pipe->micros) {
         return 0;
     }
-    if (!x->back_first || s + 1 == q->stages || q->done[DPARI_F][s] < q->done[DPARI_F][s + 1] + 2) {
+    if (!search->back_first || s + 1 == pipe->stages ||
+        pipe->done[DPARI_F][s] < pipe->done[DPARI_F][s + 1] + 2) {
         return 1;
     }
-    next = q->free[q->rank[s + 1]] + q->time[DPARI_F][s + 1] + q->time[DPARI_I][s + 1] + q->lag[s];
+    next = pipe->free[pipe->rank[s + 1]] + pipe->time[DPARI_F][s + 1] + pipe->time[DPARI_I][s + 1] +
+           pipe->lag[s];
     if (free >= next) {
         return 0;
     }
-    while (q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held) { /* see dpari_rounds_forward */
-        held += q->hold[DPARI_W][s];
-        work += q->time[DPARI_W][s];
+    while (pipe->hold[DPARI_F][s] >
+           pipe->cap[pipe->rank[s]] - held) { /* see dpari_rounds_forward */
+        held += pipe->hold[DPARI_W][s];
+        work += pipe->time[DPARI_W][s];
     }
-    return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
+    return free + pipe->time[DPARI_F][s] + work <= next ||
+           next - free > search->most - search->idle[s];
 }
 
 /* Appends an F of each stage that may run one, after the W that free enough memory for it.
@@ -9222,53 +9352,54 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
  * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
  * because no more micro-batches are in flight than before the first I.
  */
-static void dpari_rounds_forward(dpari_auto *x)
+static void dpari_rounds_forward(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t s;
-    for (s = 0; s < q->stages; s++) {
-        x->want[s] = dpari_rounds_wants(x, s);
+    for (s = 0; s < pipe->stages; s++) {
+        search->want[s] = dpari_rounds_wants(search, s);
     }
-    for (s = q->stages - 2; s >= 0; s--) {
-        x->want[s] = x->want[s] && x->want[s + 1];
+    for (s = pipe->stages - 2; s >= 0; s--) {
+        search->want[s] = search->want[s] && search->want[s + 1];
     }
-    for (s = 0; s < q->stages; s++) {
-        if (!x->want[s]) {
+    for (s = 0; s < pipe->stages; s++) {
+        if (!search->want[s]) {
             continue;
         }
-        while (!dpari_pipe_may(q, DPARI_F, s)) {
-            dpari_rounds_put(x, DPARI_W, s);
+        while (!dpari_pipe_may(pipe, DPARI_F, s)) {
+            dpari_rounds_put(search, DPARI_W, s);
         }
-        dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
-        dpari_rounds_put(x, DPARI_F, s);
+        dpari_rounds_fill(search, s, dpari_pipe_arrival(pipe, DPARI_F, s));
+        dpari_rounds_put(search, DPARI_F, s);
     }
 }
 
 /* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
  * switches. It always completes the schedule, and returns 1. */
-static int dpari_rounds_run(dpari_auto *x, int rule)
+static int dpari_rounds_run(dpari_auto *search, int rule)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t round, s;
-    x->gap = rule & 1;
-    x->back_first = rule >> 1 & 1;
-    x->fill = rule >> 2 & 1;
-    dpari_rounds_begin(x);
-    for (round = 1; round < q->micros; round++) {
-        dpari_rounds_forward(x);
-        for (s = q->stages - 1; s >= 0; s--) {
-            if (s + 1 < q->stages) {
-                dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
+    search->gap = rule & 1;
+    search->back_first = rule >> 1 & 1;
+    search->fill = rule >> 2 & 1;
+    dpari_rounds_begin(search);
+    for (round = 1; round < pipe->micros; round++) {
+        dpari_rounds_forward(search);
+        for (s = pipe->stages - 1; s >= 0; s--) {
+            if (s + 1 < pipe->stages) {
+                dpari_rounds_fill(search, s, dpari_pipe_arrival(pipe, DPARI_I, s));
             }
-            while (s == 0 && q->done[DPARI_F][0] == q->micros && dpari_pipe_may(q, DPARI_W, 0)) {
-                dpari_rounds_put(x, DPARI_W, 0);
+            while (s == 0 && pipe->done[DPARI_F][0] == pipe->micros &&
+                   dpari_pipe_may(pipe, DPARI_W, 0)) {
+                dpari_rounds_put(search, DPARI_W, 0);
             }
-            dpari_rounds_put(x, DPARI_I, s);
+            dpari_rounds_put(search, DPARI_I, s);
         }
     }
-    for (s = 0; s < q->stages; s++) {
-        while (dpari_pipe_may(q, DPARI_W, s)) {
-            dpari_rounds_put(x, DPARI_W, s);
+    for (s = 0; s < pipe->stages; s++) {
+        while (dpari_pipe_may(pipe, DPARI_W, s)) {
+            dpari_rounds_put(search, DPARI_W, s);
         }
     }
     return 1;
@@ -9286,42 +9417,43 @@ enum { DPARI_W_IDLE, DPARI_W_FITS };
  * it is enough that its own activation fits. All other micro-batches must also leave free what one
  * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
  * there is no deadlock. */
-static int dpari_list_admits(const dpari_auto *x, int32_t s)
+static int dpari_list_admits(const dpari_auto *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s], oldest = q->done[DPARI_F][q->stages - 1], i;
-    int64_t young = q->always[r];
-    if (!dpari_pipe_may(q, DPARI_F, s)) {
+    const dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s], oldest = pipe->done[DPARI_F][pipe->stages - 1], i;
+    int64_t young = pipe->always[r];
+    if (!dpari_pipe_may(pipe, DPARI_F, s)) {
         return 0;
     }
-    if (q->done[DPARI_F][s] <= oldest) {
+    if (pipe->done[DPARI_F][s] <= oldest) {
         return 1;
     }
-    if (q->done[DPARI_F][s] - q->done[DPARI_I][s] >= x->limit[s]) {
+    if (pipe->done[DPARI_F][s] - pipe->done[DPARI_I][s] >= search->limit[s]) {
         return 0;
     }
-    if (q->first[r + 1] - q->first[r] == 1 || q->cap[r] == INT64_MAX) {
+    if (pipe->first[r + 1] - pipe->first[r] == 1 || pipe->cap[r] == INT64_MAX) {
         return 1;
     }
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t more = q->done[DPARI_F][q->list[i]] - oldest - 1;
-        young += more > 0 ? more * q->hold[DPARI_F][q->list[i]] : 0;
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t more = pipe->done[DPARI_F][pipe->list[i]] - oldest - 1;
+        young += more > 0 ? more * pipe->hold[DPARI_F][pipe->list[i]] : 0;
     }
-    return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
+    return pipe->hold[DPARI_F][s] <= pipe->cap[r] - search->whole[r] - young;
 }
 
 /* Returns the stage of rank r whose F or I should run at time `at`, or -1 if none is ready. Earlier
  * groups of micro-batches come first. Within a group F prefers the first stage of the rank and I
  * the last one. Lowers *soon to the next known arrival. */
-static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
+static int32_t dpari_list_head(const dpari_auto *search, int kind, int32_t r, int64_t at,
+                               int64_t *soon)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t n = q->first[r + 1] - q->first[r], i, best = -1, lot = 0;
+    const dpari_pipe *pipe = &search->q;
+    int32_t n = pipe->first[r + 1] - pipe->first[r], i, best = -1, lot = 0;
     for (i = 0; i < n; i++) {
-        int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
-        int32_t group = q->done[kind][s] / x->group;
-        int64_t arrival = dpari_pipe_arrival(q, kind, s);
-        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(x, s))) {
+        int32_t s = pipe->list[pipe->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
+        int32_t group = pipe->done[kind][s] / search->group;
+        int64_t arrival = dpari_pipe_arrival(pipe, kind, s);
+        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(search, s))) {
             continue;
         }
         if (arrival > at) {
@@ -9335,13 +9467,13 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
 }
 
 /* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
-static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
+static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
 {
     int32_t i, best = -1;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t s = q->list[i];
-        if (dpari_pipe_may(q, DPARI_W, s) &&
-            (best < 0 || q->done[DPARI_W][s] <= q->done[DPARI_W][best])) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t s = pipe->list[i];
+        if (dpari_pipe_may(pipe, DPARI_W, s) &&
+            (best < 0 || pipe->done[DPARI_W][s] <= pipe->done[DPARI_W][best])) {
             best = s;
         }
     }
@@ -9349,15 +9481,15 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
 }
 
 /* True if the input of an F has arrived but its activation does not fit. */
-static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
+static int dpari_list_blocked(const dpari_auto *search, int32_t r, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t i;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t s = q->list[i];
-        int64_t arrival = dpari_pipe_arrival(q, DPARI_F, s);
-        if (q->done[DPARI_F][s] < q->micros && arrival != DPARI_NEVER && arrival <= at &&
-            !dpari_pipe_may(q, DPARI_F, s)) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t s = pipe->list[i];
+        int64_t arrival = dpari_pipe_arrival(pipe, DPARI_F, s);
+        if (pipe->done[DPARI_F][s] < pipe->micros && arrival != DPARI_NEVER && arrival <= at &&
+            !dpari_pipe_may(pipe, DPARI_F, s)) {
             return 1;
         }
     }
@@ -9367,31 +9499,33 @@ static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 /* True if a W whose time is `takes` should run although no F is ready: always, unless the rule only
  * runs a W that ends before the next arrival. If memory blocks an F, a W runs in any case, because
  * it frees memory. */
-static int dpari_list_fills(const dpari_auto *x, int32_t r, int64_t at, int64_t soon, int64_t takes)
+static int dpari_list_fills(const dpari_auto *search, int32_t r, int64_t at, int64_t soon,
+                            int64_t takes)
 {
-    return x->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
-           dpari_list_blocked(x, r, at);
+    return search->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
+           dpari_list_blocked(search, r, at);
 }
 
 /* Chooses what rank r runs at time `at`. Returns the kind and sets *stage, or returns -1 if the
  * rank waits until *soon. */
-static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
+static int dpari_list_choose(const dpari_auto *search, int32_t r, int64_t at, int32_t *stage,
                              int64_t *soon)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t soon_i = INT64_MAX;
-    int32_t i, f, w = dpari_list_weight(q, r);
-    int forth = x->prefer == DPARI_FORTH || (x->prefer == DPARI_IN_TURN && x->want[r] != DPARI_F);
+    int32_t i, f, w = dpari_list_weight(pipe, r);
+    int forth = search->prefer == DPARI_FORTH ||
+                (search->prefer == DPARI_IN_TURN && search->want[r] != DPARI_F);
     *soon = INT64_MAX;
-    i = dpari_list_head(x, DPARI_I, r, at, &soon_i);
-    f = dpari_list_head(x, DPARI_F, r, at, soon);
+    i = dpari_list_head(search, DPARI_I, r, at, &soon_i);
+    f = dpari_list_head(search, DPARI_F, r, at, soon);
     *soon = dpari_least(*soon, soon_i);
     if (i >= 0 && !(f >= 0 && forth)) {
         *stage = i;
         return DPARI_I;
     }
     *stage = w;
-    if (w >= 0 && f < 0 && dpari_list_fills(x, r, at, *soon, q->time[DPARI_W][w])) {
+    if (w >= 0 && f < 0 && dpari_list_fills(search, r, at, *soon, pipe->time[DPARI_W][w])) {
         return DPARI_W;
     }
     *stage = f;
@@ -9399,25 +9533,26 @@ static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t
 }
 
 /* Makes a rank look for work at time `at`, or once it is free if that is later. */
-static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
+static void dpari_list_tell(dpari_auto *search, int32_t r, int64_t at)
 {
-    x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
+    search->wake[r] = dpari_least(search->wake[r], dpari_most(at, search->q.free[r]));
 }
 
 /* Runs an action and wakes the ranks that it may enable. */
-static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
+static void dpari_list_do(dpari_auto *search, int kind, int32_t s, int64_t at)
 {
-    dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
-    dpari_pipe_put(q, kind, s);
-    x->want[r] = kind;
-    x->wake[r] = q->free[r];
-    if (kind != DPARI_W && to >= 0 && to < q->stages) {
-        dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
+    dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
+    dpari_pipe_put(pipe, kind, s);
+    search->want[r] = kind;
+    search->wake[r] = pipe->free[r];
+    if (kind != DPARI_W && to >= 0 && to < pipe->stages) {
+        dpari_list_tell(search, pipe->rank[to],
+                        pipe->free[r] + pipe->lag[kind == DPARI_F ? s : to]);
     }
-    if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
-        for (k = 0; k < q->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
-            dpari_list_tell(x, k, at);
+    if (kind == DPARI_F && to == pipe->stages && pipe->stages > pipe->ranks) {
+        for (k = 0; k < pipe->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
+            dpari_list_tell(search, k, at);
         }
     }
 }
@@ -9427,71 +9562,71 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
  * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
  * that time, and EVEN equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
-DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
+DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
 {
-    const dpari_pipe *q = &x->q;
-    int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    const dpari_pipe *pipe = &search->q;
+    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
     int32_t r, i;
-    for (r = 0; r < q->ranks; r++) {
+    for (r = 0; r < pipe->ranks; r++) {
         int64_t sum = 0;
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            sum += x->hold[q->list[i]] / unit;
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            sum += search->hold[pipe->list[i]] / unit;
         }
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            int32_t s = q->list[i];
-            int64_t n = q->micros, fit = n;
-            if (q->hold[DPARI_F][s] > 0) {
-                fit = dpari_least((q->cap[r] - q->always[r]) / q->hold[DPARI_F][s], n);
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            int32_t s = pipe->list[i];
+            int64_t n = pipe->micros, fit = n;
+            if (pipe->hold[DPARI_F][s] > 0) {
+                fit = dpari_least((pipe->cap[r] - pipe->always[r]) / pipe->hold[DPARI_F][s], n);
             }
             if (fourths == DPARI_LIMIT_EVEN) {
-                n = fit / (q->first[r + 1] - q->first[r]);
+                n = fit / (pipe->first[r + 1] - pipe->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
-                n = fit * (x->hold[s] / unit) / sum;
+                n = fit * (search->hold[s] / unit) / sum;
             } else if (fourths > 0 &&
-                       x->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
-                n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
-                               (uint64_t)(4 * x->period - 1)) /
-                              (uint64_t)(4 * x->period));
+                       search->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
+                n = (int64_t)(((uint64_t)search->hold[s] * (uint64_t)fourths +
+                               (uint64_t)(4 * search->period - 1)) /
+                              (uint64_t)(4 * search->period));
             }
-            x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
+            search->limit[s] = (int32_t)dpari_most(1, dpari_least(n, pipe->micros));
         }
     }
 }
 
 /* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
  * the order of their times. Returns 1 if all actions were run. */
-static int dpari_list_run(dpari_auto *x, int rule)
+static int dpari_list_run(dpari_auto *search, int rule)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t r, stage = 0;
-    x->prefer = rule % DPARI_PREFERS;
-    x->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
+    search->prefer = rule % DPARI_PREFERS;
+    search->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
     rule /= DPARI_PREFERS * DPARI_WEIGHTS;
-    x->group = rule == 0 ? q->ranks : 1;
-    for (r = 0; r < q->ranks; r++) {
-        x->wake[r] = 0;
-        x->want[r] = DPARI_I;
+    search->group = rule == 0 ? pipe->ranks : 1;
+    for (r = 0; r < pipe->ranks; r++) {
+        search->wake[r] = 0;
+        search->want[r] = DPARI_I;
     }
     for (;;) {
         int64_t at = INT64_MAX, soon;
         int32_t next = 0;
         int kind;
-        for (r = 0; r < q->ranks; r++) {
-            if (x->wake[r] < at) {
-                at = x->wake[r];
+        for (r = 0; r < pipe->ranks; r++) {
+            if (search->wake[r] < at) {
+                at = search->wake[r];
                 next = r;
             }
         }
         if (at == INT64_MAX) {
             break;
         }
-        kind = dpari_list_choose(x, next, at, &stage, &soon);
-        x->wake[next] = soon;
+        kind = dpari_list_choose(search, next, at, &stage, &soon);
+        search->wake[next] = soon;
         if (kind >= 0) {
-            dpari_list_do(x, kind, stage, at);
+            dpari_list_do(search, kind, stage, at);
         }
     }
-    return dpari_auto_all(q);
+    return dpari_auto_all(pipe);
 }
 
 /* ---- published orders ------------------------------------------------------------------------ */
@@ -9508,150 +9643,154 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     return o;
 }
 
-static int dpari_auto_kind(const dpar_action *a)
+static int dpari_auto_kind(const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
+    if (action->kind == DPAR_ACTION_FORWARD) {
         return DPARI_F;
     }
-    return a->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
+    return action->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
 }
 
 /* Runs the rank's next action if its input is known and its memory fits. Returns 1 if it ran. */
-static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
+static int dpari_auto_step(dpari_auto *search, const dpar_schedule *schedule, int32_t r)
 {
-    dpari_pipe *q = &x->q;
-    const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = dpari_auto_kind(a);
-    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
-        (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
+    dpari_pipe *pipe = &search->q;
+    const dpar_action *action = &schedule->action[schedule->begin[r] + search->wake[r]];
+    int kind = dpari_auto_kind(action);
+    if (schedule->begin[r] + search->wake[r] >= schedule->begin[r + 1] ||
+        !dpari_pipe_may(pipe, kind, action->stage) ||
+        (kind != DPARI_W && dpari_pipe_arrival(pipe, kind, action->stage) == DPARI_NEVER)) {
         return 0;
     }
-    dpari_pipe_put(q, kind, a->stage);
-    x->wake[r]++;
+    dpari_pipe_put(pipe, kind, action->stage);
+    search->wake[r]++;
     return 1;
 }
 
 /* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
  * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
  * are alike. */
-static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
+static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                                int32_t rule)
 {
     dpar_schedule_desc o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
-    if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+    if (dpar_schedule_generate(&s, &o, search->rest, search->rest_bytes, NULL) != DPAR_OK ||
         s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
-        s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
+        s.begin[s.ranks] != dpari_auto_actions(&search->q)) {
         return 0;
     }
     for (i = 0; i < s.stages; i++) {
-        on = on && s.rank_of[i] == x->q.rank[i];
+        on = on && s.rank_of[i] == search->q.rank[i];
     }
     for (r = 0; r < s.ranks; r++) {
-        x->wake[r] = 0;
+        search->wake[r] = 0;
     }
     while (on) {
         on = 0;
         for (r = 0; r < s.ranks; r++) {
-            while (dpari_auto_step(x, &s, r)) {
+            while (dpari_auto_step(search, &s, r)) {
                 on = 1;
             }
         }
     }
-    return dpari_auto_all(&x->q);
+    return dpari_auto_all(&search->q);
 }
 
 /* ---- the best of them ------------------------------------------------------------------------ */
 
 /* Makes the schedule of a rule. Returns 1 if it is complete. */
-static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
+static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
 {
-    dpari_pipe_reset(&x->q);
+    dpari_pipe_reset(&search->q);
     if (rule >= DPARI_PUBLISHED) {
-        return dpari_auto_published(x, job, rule - DPARI_PUBLISHED);
+        return dpari_auto_published(search, job, rule - DPARI_PUBLISHED);
     }
     if (rule >= DPARI_AUTO_ROUNDS) {
-        return dpari_list_run(x, rule - DPARI_AUTO_ROUNDS);
+        return dpari_list_run(search, rule - DPARI_AUTO_ROUNDS);
     }
-    return dpari_rounds_run(x, rule);
+    return dpari_rounds_run(search, rule);
 }
 
 /* True if a has the smaller objective, or an equal one and the smaller other measure. */
-static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
+static int dpari_auto_better(const dpari_auto *search, const dpari_found *a, const dpari_found *b)
 {
-    int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
+    int64_t more = search->span ? a->span - b->span : a->makespan - b->makespan;
     more = more != 0 ? more : a->makespan + a->span - b->makespan - b->span;
     return a->rule >= 0 && (b->rule < 0 || more < 0);
 }
 
-/* Runs a rule with the limits in x->limit, and keeps the rule and the limits if its schedule is the
- * best so far. Returns 1 if it is. */
-static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
+/* Runs a rule with the limits in search->limit, and keeps the rule and the limits if its schedule
+ * is the best so far. Returns 1 if it is. */
+static int dpari_auto_try(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
-    dpari_found *best = &x->found[!list], got;
+    dpari_found *best = &search->found[!list], got;
     int32_t s;
-    x->work += dpari_auto_actions(&x->q);
-    got.rule = dpari_auto_run(x, job, rule) ? rule : -1;
-    dpari_pipe_measure(&x->q, &got.makespan, &got.span);
-    if (!dpari_auto_better(x, &got, best)) {
+    search->work += dpari_auto_actions(&search->q);
+    got.rule = dpari_auto_run(search, job, rule) ? rule : -1;
+    dpari_pipe_measure(&search->q, &got.makespan, &got.span);
+    if (!dpari_auto_better(search, &got, best)) {
         return 0;
     }
     *best = got;
-    for (s = 0; s < x->q.stages && list; s++) {
-        x->kept[s] = x->limit[s];
+    for (s = 0; s < search->q.stages && list; s++) {
+        search->kept[s] = search->limit[s];
     }
     return 1;
 }
 
 /* True if a schedule has reached the bound, so that no better one exists. */
-static int dpari_auto_done(const dpari_auto *x)
+static int dpari_auto_done(const dpari_auto *search)
 {
     int k, done = 0;
     for (k = 0; k < 2; k++) {
-        const dpari_found *f = &x->found[k];
-        done = done || (f->rule >= 0 && (x->span ? f->span : f->makespan) <= x->bound);
+        const dpari_found *f = &search->found[k];
+        done = done || (f->rule >= 0 && (search->span ? f->span : f->makespan) <= search->bound);
     }
     return done;
 }
 
 /* Tries all rules. Stops when the bound is reached, or when DPARI_AUTO_WORK actions were tried and
  * there is a list schedule. */
-static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
+static void dpari_auto_rules(dpari_auto *search, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
     int groups = job->stages > job->ranks ? 2 : 1;
     int lists = DPARI_PREFERS * DPARI_WEIGHTS * groups, rule, k;
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
-        (void)dpari_auto_try(x, job, rule);
+        (void)dpari_auto_try(search, job, rule);
     }
-    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(x); rule++) {
-        (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
+    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(search); rule++) {
+        (void)dpari_auto_try(search, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
-        for (k = 0;
-             k < 9 && !dpari_auto_done(x) && (x->work < DPARI_AUTO_WORK || x->found[0].rule < 0);
+        for (k = 0; k < 9 && !dpari_auto_done(search) &&
+                    (search->work < DPARI_AUTO_WORK || search->found[0].rule < 0);
              k++) {
-            dpari_list_limits(x, fourths[k]);
-            (void)dpari_auto_try(x, job, DPARI_AUTO_ROUNDS + rule);
+            dpari_list_limits(search, fourths[k]);
+            (void)dpari_auto_try(search, job, DPARI_AUTO_ROUNDS + rule);
         }
     }
 }
 
 /* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
  * Stops after a whole pass without improvement, or when `work` more actions were tried. */
-static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
+static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                             int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
-    work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
-    while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
+    work = work < INT64_MAX - search->work ? work + search->work : INT64_MAX;
+    while (search->found[0].rule >= 0 && same < job->stages && search->work < work &&
+           !dpari_auto_done(search)) {
         better = 0;
         for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
-                x->limit[i] = x->kept[i];
+                search->limit[i] = search->kept[i];
             }
-            x->limit[s] = (int32_t)dpari_most(1, x->kept[s] + up);
-            better |= dpari_auto_try(x, job, x->found[0].rule);
+            search->limit[s] = (int32_t)dpari_most(1, search->kept[s] + up);
+            better |= dpari_auto_try(search, job, search->found[0].rule);
         }
         same = better ? 0 : same + 1;
         s = (s + 1) % job->stages;
@@ -9691,62 +9830,63 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
 /* Places the struct and its arrays in mem, because the struct is large for a stack. */
 static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
-    dpari_auto *x = (dpari_auto *)mem;
-    char *at = dpari_pipe_lay(&x->q, job, x + 1);
-    const dpari_pipe *q = &x->q;
+    dpari_auto *search = (dpari_auto *)mem;
+    char *at = dpari_pipe_lay(&search->q, job, search + 1);
+    const dpari_pipe *pipe = &search->q;
     int32_t r, i, s;
-    x->wake = dpari_pipe_wide(&at, job->ranks);
-    x->whole = dpari_pipe_wide(&at, job->ranks);
-    x->idle = dpari_pipe_wide(&at, job->stages);
-    x->hold = dpari_pipe_wide(&at, job->stages);
-    x->want = dpari_pipe_narrow(&at, job->stages);
-    x->limit = dpari_pipe_narrow(&at, job->stages);
-    x->kept = dpari_pipe_narrow(&at, job->stages);
-    x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
-    x->rest_bytes = dpari_auto_rest(job);
-    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
-    x->found[0].rule = x->found[1].rule = -1;
-    x->work = x->period = 0;
-    x->bound = dpari_pipe_bound(job);
+    search->wake = dpari_pipe_wide(&at, job->ranks);
+    search->whole = dpari_pipe_wide(&at, job->ranks);
+    search->idle = dpari_pipe_wide(&at, job->stages);
+    search->hold = dpari_pipe_wide(&at, job->stages);
+    search->want = dpari_pipe_narrow(&at, job->stages);
+    search->limit = dpari_pipe_narrow(&at, job->stages);
+    search->kept = dpari_pipe_narrow(&at, job->stages);
+    search->rest = at + 4 * (3 * (int64_t)job->stages % 2);
+    search->rest_bytes = dpari_auto_rest(job);
+    search->span = job->objective == DPAR_OBJECTIVE_SPAN;
+    search->found[0].rule = search->found[1].rule = -1;
+    search->work = search->period = 0;
+    search->bound = dpari_pipe_bound(job);
     for (s = job->stages - 1; s >= 0; s--) {
-        x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
-                     (s + 1 < job->stages ? x->hold[s + 1] : 0);
-        x->limit[s] = job->micro_batches;
+        search->hold[s] = pipe->time[DPARI_F][s] + pipe->time[DPARI_I][s] + 2 * pipe->lag[s] +
+                          (s + 1 < job->stages ? search->hold[s + 1] : 0);
+        search->limit[s] = job->micro_batches;
     }
     for (r = 0; r < job->ranks; r++) {
         int64_t work = 0;
-        x->whole[r] = 0;
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            s = q->list[i];
-            x->whole[r] += q->hold[DPARI_F][s];
-            work += q->time[DPARI_F][s] + q->time[DPARI_I][s] + q->time[DPARI_W][s];
+        search->whole[r] = 0;
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            s = pipe->list[i];
+            search->whole[r] += pipe->hold[DPARI_F][s];
+            work += pipe->time[DPARI_F][s] + pipe->time[DPARI_I][s] + pipe->time[DPARI_W][s];
         }
-        x->period = dpari_most(x->period, work);
+        search->period = dpari_most(search->period, work);
     }
-    return x;
+    return search;
 }
 
-/* Runs the best rule again and writes its actions to s. */
-static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
-                             dpar_schedule *s, dpar_schedule_optimize_result *result)
+/* Runs the best rule again and writes its actions to `schedule`. */
+static void dpari_auto_again(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
+    const dpari_found *best =
+        &search->found[dpari_auto_better(search, &search->found[1], &search->found[0])];
     int32_t k;
     for (k = 0; k < job->stages; k++) {
-        x->limit[k] = x->kept[k];
+        search->limit[k] = search->kept[k];
     }
-    dpari_pipe_open(&x->q, s);
-    (void)dpari_auto_run(x, job, best->rule);
+    dpari_pipe_open(&search->q, schedule);
+    (void)dpari_auto_run(search, job, best->rule);
     result->makespan = best->makespan;
     result->span = best->span;
-    result->bound = x->bound;
+    result->bound = search->bound;
     result->nodes = 0;
 }
 
 /* Continues with the exact search if the job is small enough. */
-static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
-                                     dpar_schedule_optimize_result *result, void *mem,
-                                     int64_t bytes)
+static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job,
+                                     dpar_schedule *schedule, dpar_schedule_optimize_result *result,
+                                     void *mem, int64_t bytes)
 {
     dpar_schedule_optimize_result better = *result;
     int64_t known = job->objective == DPAR_OBJECTIVE_SPAN ? result->span : result->makespan;
@@ -9761,7 +9901,7 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     if (least < 0 || bytes < least) {
         return DPAR_MORE;
     }
-    st = dpari_exact_search(job, job->nodes, known, s, &better, mem, bytes, NULL);
+    st = dpari_exact_search(job, job->nodes, known, schedule, &better, mem, bytes, NULL);
     result->bound = better.bound;
     result->nodes = better.nodes;
     if (better.makespan > 0) {
@@ -9771,14 +9911,14 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             const dpar_schedule_optimize_desc *job,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why)
 {
     const int64_t needed = dpari_schedule_auto_bytes(job, NULL);
     int64_t front;
-    dpari_auto *x;
+    dpari_auto *search;
     dpar_schedule got;
     dpar_schedule_optimize_result best;
     char *work;
@@ -9799,12 +9939,12 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     }
     front = dpari_auto_front(job);
     work = (char *)mem + front;
-    x = dpari_auto_lay(job, work);
-    dpari_auto_rules(x, job);
-    dpari_auto_climb(x, job, job->nodes);
-    dpari_auto_again(x, job, &got, &best);
+    search = dpari_auto_lay(job, work);
+    dpari_auto_rules(search, job);
+    dpari_auto_climb(search, job, job->nodes);
+    dpari_auto_again(search, job, &got, &best);
     st = dpari_auto_search(job, &got, &best, work, bytes - front);
-    *s = got;
+    *schedule = got;
     *result = best;
     return st;
 }
@@ -9852,26 +9992,26 @@ typedef struct dpari_placing {
 /* ---- stages from layers --------------------------------------------------------------------- */
 
 /* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
-static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
+static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *times, int k)
 {
     switch (k) {
-    case 0: return &t->forward;
-    case 1: return &t->input;
-    case 2: return &t->weight;
-    case 3: return &t->backward;
-    case 4: return &t->hold_forward;
-    case 5: return &t->hold_input;
-    case 6: return &t->hold_weight;
-    default: return &t->hold_always;
+    case 0: return &times->forward;
+    case 1: return &times->input;
+    case 2: return &times->weight;
+    case 3: return &times->backward;
+    case 4: return &times->hold_forward;
+    case 5: return &times->hold_input;
+    case 6: return &times->hold_weight;
+    default: return &times->hold_always;
     }
 }
 
 /* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
+static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t layer)
 {
-    int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
+    int64_t v = dpari_each_at(dpari_placing_each(times, k), layer);
     if (k == 3 && v == 0) {
-        return dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer);
+        return dpari_each_at(&times->input, layer) + dpari_each_at(&times->weight, layer);
     }
     return v;
 }
@@ -9881,13 +10021,13 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
                                      dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 60;
-    const dpar_schedule_times *t = job->times;
+    const dpar_schedule_times *times = job->times;
     int32_t l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         int64_t sum = 0;
         for (l = 0; l < layers; l++) {
-            int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
+            int64_t v = dpari_each_at(dpari_placing_each(times, k), l);
             if (k == 5 || k == 6) { /* hold_input and hold_weight */
                 v = v < -most ? -1 : -v;
             }
@@ -9906,8 +10046,9 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         }
     }
     for (l = 0; l < layers; l++) {
-        int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
-        int64_t w = dpari_each_at(&t->hold_weight, l);
+        int64_t f = dpari_each_at(&times->hold_forward, l),
+                i = dpari_each_at(&times->hold_input, l);
+        int64_t w = dpari_each_at(&times->hold_weight, l);
         if (f + i + w != 0) {
             return dpari_wrong(
                 why, "layer %d holds %ld for F, %ld for I and %ld for W; these must add up to 0", l,
@@ -9918,15 +10059,15 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
 }
 
 /* Sums the layers of each stage of a cut. */
-static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
+static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
 {
     int32_t s, l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
-        for (s = 0; s < x->job->stages; s++) {
-            x->sum[k][s] = 0;
+        for (s = 0; s < placing->job->stages; s++) {
+            placing->sum[k][s] = 0;
             for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
-                x->sum[k][s] += dpari_placing_of(x->job->times, k, l);
+                placing->sum[k][s] += dpari_placing_of(placing->job->times, k, l);
             }
         }
     }
@@ -9942,9 +10083,10 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
 }
 
 /* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
-static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
+static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t holds,
+                               int64_t *over)
 {
-    int64_t cap = dpari_each_at(&x->job->cap, r);
+    int64_t cap = dpari_each_at(&placing->job->cap, r);
     if (cap > 0 && holds > cap) {
         *over += dpari_least(holds - cap, (INT64_C(1) << 61) - *over);
     }
@@ -9957,82 +10099,86 @@ static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 }
 
 /* The most that a rank holds in the schedule that was simulated last. */
-static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
+static int64_t dpari_placing_peak(const dpari_placing *placing, int32_t r)
 {
-    return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+    return dpari_placing_holds(placing->job) ? placing->rank[r].peak_bytes
+                                             : placing->rank[r].peak_count;
 }
 
 /* Evaluates a cut by simulating the given schedule with its stages. */
-static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
+static dpar_status dpari_placing_simulate(dpari_placing *placing, dpari_placing_cut *c,
+                                          dpar_why *why)
 {
     dpar_schedule_simulate_desc how;
     int32_t r;
     dpar_status st;
     dpari_zero(&how, sizeof(how));
-    how.times = &x->times;
-    how.rank = x->rank;
-    st = dpar_schedule_simulate(x->given, &how, &x->timing, x->rest, x->rest_bytes, why);
+    how.times = &placing->times;
+    how.rank = placing->rank;
+    st = dpar_schedule_simulate(placing->given, &how, &placing->timing, placing->rest,
+                                placing->rest_bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
-    c->result.makespan = x->timing.makespan;
-    c->result.span = x->timing.span;
-    for (r = 0; r < x->job->ranks; r++) {
-        dpari_placing_over(x, r, dpari_placing_peak(x, r), &c->score.over);
+    c->result.makespan = placing->timing.makespan;
+    c->result.span = placing->timing.span;
+    for (r = 0; r < placing->job->ranks; r++) {
+        dpari_placing_over(placing, r, dpari_placing_peak(placing, r), &c->score.over);
     }
     return DPAR_OK;
 }
 
 /* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
  * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
-static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
-                                      const dpari_placing_cut *best, dpar_schedule *s,
+static dpar_status dpari_placing_auto(dpari_placing *placing, dpari_placing_cut *c,
+                                      const dpari_placing_cut *best, dpar_schedule *schedule,
                                       dpar_why *why)
 {
     int32_t r, k;
     dpar_status st;
-    for (r = 0; r < x->job->ranks; r++) {
+    for (r = 0; r < placing->job->ranks; r++) {
         int64_t need = 0;
-        for (k = 0; k < x->job->stages; k++) {
-            if (dpari_pipe_rank(x->job, k) == r) {
-                need += dpari_pipe_hold(&x->times, DPARI_F, k) + x->sum[7][k];
+        for (k = 0; k < placing->job->stages; k++) {
+            if (dpari_pipe_rank(placing->job, k) == r) {
+                need += dpari_pipe_hold(&placing->times, DPARI_F, k) + placing->sum[7][k];
             }
         }
-        dpari_placing_over(x, r, need, &c->score.over);
+        dpari_placing_over(placing, r, need, &c->score.over);
     }
     c->result.makespan = c->result.span = INT64_MAX;
     if (c->score.over > 0) {
         return DPAR_OK;
     }
-    c->result.bound = dpari_pipe_bound(&x->staged);
+    c->result.bound = dpari_pipe_bound(&placing->staged);
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_schedule_optimize(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
+    st = dpar_schedule_optimize(schedule, &placing->staged, &c->result, placing->rest,
+                                placing->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
-/* Evaluates x->cut[0]. If it is not better than `best`, its result may be incomplete. */
-static dpar_status dpari_placing_evaluate(dpari_placing *x, const dpari_placing_cut *best,
-                                          dpar_schedule *s, dpar_why *why)
+/* Evaluates placing->cut[0]. If it is not better than `best`, its result may be incomplete. */
+static dpar_status dpari_placing_evaluate(dpari_placing *placing, const dpari_placing_cut *best,
+                                          dpar_schedule *schedule, dpar_why *why)
 {
-    dpari_placing_cut *c = &x->cut[0];
+    dpari_placing_cut *c = &placing->cut[0];
     dpar_status st;
-    x->evaluated++;
+    placing->evaluated++;
     c->score.over = 0;
-    dpari_placing_sum(x, c->at);
-    st = x->given != NULL ? dpari_placing_simulate(x, c, why)
-                          : dpari_placing_auto(x, c, best, s, why);
+    dpari_placing_sum(placing, c->at);
+    st = placing->given != NULL ? dpari_placing_simulate(placing, c, why)
+                                : dpari_placing_auto(placing, c, best, schedule, why);
     c->score.objective =
-        x->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
+        placing->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
     return st;
 }
 
-static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
+static void dpari_placing_copy(const dpari_placing *placing, dpari_placing_cut *to,
                                const dpari_placing_cut *from)
 {
     int32_t s;
-    for (s = 0; s <= x->job->stages; s++) {
+    for (s = 0; s <= placing->job->stages; s++) {
         to->at[s] = from->at[s];
     }
     to->score = from->score;
@@ -10043,11 +10189,11 @@ static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
 
 /* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
  * passes one on. Returns 0 if stage `from` has only one layer. */
-static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
+static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
 {
-    int64_t *at = x->cut[0].at;
+    int64_t *at = placing->cut[0].at;
     int32_t s;
-    dpari_placing_copy(x, &x->cut[0], &x->cut[1]);
+    dpari_placing_copy(placing, &placing->cut[0], &placing->cut[1]);
     if (at[from + 1] - at[from] < 2) {
         return 0;
     }
@@ -10059,9 +10205,10 @@ static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
 
 /* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
  * DPAR_MORE if no tries are left. */
-static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
+                                         dpar_why *why)
 {
-    int32_t stages = x->job->stages, away, from, up, better = 1;
+    int32_t stages = placing->job->stages, away, from, up, better = 1;
     while (better) {
         better = 0;
         for (away = 1; away < stages; away++) {
@@ -10069,18 +10216,18 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
                 int32_t a = from / 2;
                 dpar_status st;
                 up = from % 2;
-                if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
+                if (!dpari_placing_move(placing, up ? a : a + away, up ? a + away : a)) {
                     continue;
                 }
-                if (x->evaluated >= x->tries) {
+                if (placing->evaluated >= placing->tries) {
                     return DPAR_MORE;
                 }
-                st = dpari_placing_evaluate(x, &x->cut[1], s, why);
+                st = dpari_placing_evaluate(placing, &placing->cut[1], schedule, why);
                 if (st != DPAR_OK) {
                     return st;
                 }
-                if (dpari_placing_better(&x->cut[0], &x->cut[1])) {
-                    dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+                if (dpari_placing_better(&placing->cut[0], &placing->cut[1])) {
+                    dpari_placing_copy(placing, &placing->cut[1], &placing->cut[0]);
                     better = 1;
                 }
             }
@@ -10091,33 +10238,35 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
 
 /* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
  * numbers of layers (start 1). */
-static void dpari_placing_start(dpari_placing *x, int start)
+static void dpari_placing_start(dpari_placing *placing, int start)
 {
     int32_t l;
-    for (l = 0; l < x->layers; l++) {
-        x->cost[l] = 1;
+    for (l = 0; l < placing->layers; l++) {
+        placing->cost[l] = 1;
         if (start == 0) { /* F and B */
-            x->cost[l] = dpari_placing_of(x->job->times, 0, l);
-            x->cost[l] += dpari_placing_of(x->job->times, 3, l);
+            placing->cost[l] = dpari_placing_of(placing->job->times, 0, l);
+            placing->cost[l] += dpari_placing_of(placing->job->times, 3, l);
         }
     }
-    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL);
+    (void)dpar_split_balance(placing->cut[0].at, placing->layers, placing->cost,
+                             placing->job->stages, NULL);
 }
 
-static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_search(dpari_placing *placing, dpar_schedule *schedule,
+                                        dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
-        dpari_placing_start(x, start);
-        st = dpari_placing_evaluate(x, NULL, s, why);
+        dpari_placing_start(placing, start);
+        st = dpari_placing_evaluate(placing, NULL, schedule, why);
         if (st != DPAR_OK) {
             break;
         }
-        dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
-        st = dpari_placing_descend(x, s, why);
-        if (st >= 0 && (start == 0 || dpari_placing_better(&x->cut[1], &x->cut[2]))) {
-            dpari_placing_copy(x, &x->cut[2], &x->cut[1]);
+        dpari_placing_copy(placing, &placing->cut[1], &placing->cut[0]);
+        st = dpari_placing_descend(placing, schedule, why);
+        if (st >= 0 && (start == 0 || dpari_placing_better(&placing->cut[1], &placing->cut[2]))) {
+            dpari_placing_copy(placing, &placing->cut[2], &placing->cut[1]);
         }
     }
     return st;
@@ -10192,77 +10341,77 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
     char *at = (char *)mem + rest;
-    dpari_placing *x = (dpari_placing *)(void *)at;
+    dpari_placing *placing = (dpari_placing *)(void *)at;
     int k;
-    at += sizeof(*x);
-    dpari_zero(x, sizeof(*x));
-    x->job = job;
-    x->given = how->given;
-    x->layers = how->layers;
-    x->tries = how->tries;
-    x->times = *job->times;
-    x->rest = mem;
-    x->rest_bytes = rest;
+    at += sizeof(*placing);
+    dpari_zero(placing, sizeof(*placing));
+    placing->job = job;
+    placing->given = how->given;
+    placing->layers = how->layers;
+    placing->tries = how->tries;
+    placing->times = *job->times;
+    placing->rest = mem;
+    placing->rest_bytes = rest;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
-        x->sum[k] = dpari_pipe_wide(&at, job->stages);
+        placing->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
-    x->times.forward.each = x->sum[0];
-    x->times.input.each = x->sum[1];
-    x->times.weight.each = x->sum[2];
-    x->times.backward.each = x->sum[3];
+    placing->times.forward.each = placing->sum[0];
+    placing->times.input.each = placing->sum[1];
+    placing->times.weight.each = placing->sum[2];
+    placing->times.backward.each = placing->sum[3];
     if (dpari_placing_holds(job)) {
-        x->times.hold_forward.each = x->sum[4];
-        x->times.hold_input.each = x->sum[5];
-        x->times.hold_weight.each = x->sum[6];
+        placing->times.hold_forward.each = placing->sum[4];
+        placing->times.hold_input.each = placing->sum[5];
+        placing->times.hold_weight.each = placing->sum[6];
     }
-    x->times.hold_always.each = x->sum[7];
-    x->staged = *job;
-    x->staged.times = &x->times;
-    x->staged.nodes = 0;
+    placing->times.hold_always.each = placing->sum[7];
+    placing->staged = *job;
+    placing->staged.times = &placing->times;
+    placing->staged.nodes = 0;
     for (k = 0; k < 3; k++) {
-        x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
+        placing->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
     }
-    x->cost = dpari_pipe_wide(&at, how->layers);
-    x->rank = (dpar_rank_timing *)(void *)at;
-    return x;
+    placing->cost = dpari_pipe_wide(&at, how->layers);
+    placing->rank = (dpar_rank_timing *)(void *)at;
+    return placing;
 }
 
 /* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
  * exceeds a cap. */
-static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_end(dpari_placing *placing, dpar_schedule *schedule, dpar_why *why)
 {
-    dpari_placing_cut *best = &x->cut[2];
-    const int64_t evaluated = x->evaluated;
+    dpari_placing_cut *best = &placing->cut[2];
+    const int64_t evaluated = placing->evaluated;
     int64_t over = 0;
     int32_t r;
-    dpari_placing_copy(x, &x->cut[0], best);
-    (void)dpari_placing_evaluate(x, NULL, s, NULL); /* did not fail before */
+    dpari_placing_copy(placing, &placing->cut[0], best);
+    (void)dpari_placing_evaluate(placing, NULL, schedule, NULL); /* did not fail before */
     if (best->score.over > 0) {
-        if (x->given == NULL) {
-            return dpari_pipe_check(&x->staged, why);
+        if (placing->given == NULL) {
+            return dpari_pipe_check(&placing->staged, why);
         }
         r = -1;
         while (over == 0) { /* finds the first rank over its cap */
             r++;
-            dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
+            dpari_placing_over(placing, r, dpari_placing_peak(placing, r), &over);
         }
         return dpari_say(DPAR_E_MEMORY, why,
                          "cannot fit: rank %d holds %ld at its peak, its cap is %ld", r,
-                         dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r));
+                         dpari_placing_peak(placing, r), dpari_each_at(&placing->job->cap, r));
     }
-    best->result = x->cut[0].result;
-    best->result.bound = dpari_pipe_bound(&x->staged);
+    best->result = placing->cut[0].result;
+    best->result.bound = dpari_pipe_bound(&placing->staged);
     best->result.nodes = evaluated;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
                                                         const dpar_schedule_partition_desc *how,
                                                         dpar_schedule_optimize_result *result,
                                                         void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_schedule_optimize_desc *job = how->job;
-    dpari_placing *x;
+    dpari_placing *placing;
     dpar_schedule made;
     int64_t needed = -1;
     dpar_status st = dpari_placing_shape(how, why), ended;
@@ -10285,19 +10434,19 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_placing_lay(how, mem);
-    st = dpari_placing_search(x, &made, why);
-    ended = st < 0 ? st : dpari_placing_end(x, &made, why);
+    placing = dpari_placing_lay(how, mem);
+    st = dpari_placing_search(placing, &made, why);
+    ended = st < 0 ? st : dpari_placing_end(placing, &made, why);
     if (ended != DPAR_OK) {
         return ended;
     }
     for (k = 0; k <= job->stages; k++) {
-        how->cuts[k] = x->cut[2].at[k];
+        how->cuts[k] = placing->cut[2].at[k];
     }
     if (how->given == NULL) {
-        *s = made;
+        *schedule = made;
     }
-    *result = x->cut[2].result;
+    *result = placing->cut[2].result;
     return st;
 }
 
@@ -10328,54 +10477,58 @@ static int dpari_gantt_holds(int32_t kind)
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g,
+DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *desc,
                                                            int64_t k, int32_t rank, dpar_why *why)
 {
-    const dpar_schedule *s = g->schedule;
-    const dpar_action *a = &s->action[k];
-    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
+    const dpar_schedule *schedule = desc->schedule;
+    const dpar_action *action = &schedule->action[k];
+    if (action->kind >= DPAR_ACTION_COUNT || action->stage >= schedule->stages ||
+        action->peer >= schedule->ranks) {
         return dpari_wrong(
             why,
             "action %ld of rank %d has kind %d and stage %d; kind, stage or peer is out of range",
-            k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
+            k - schedule->begin[rank], rank, (int32_t)action->kind, (int32_t)action->stage);
     }
-    if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
+    if (desc->start[k] < 0 ||
+        desc->end[k] < (dpari_gantt_is_message(action->kind) ? 0 : desc->start[k])) {
         return dpari_wrong(
             why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
-            k - s->begin[rank], rank, g->start[k], g->end[k]);
+            k - schedule->begin[rank], rank, desc->start[k], desc->end[k]);
     }
-    if (a->joined &&
-        (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
-         (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
+    if (action->joined &&
+        (k + 1 >= schedule->begin[rank + 1] || action[1].joined ||
+         action->kind != DPAR_ACTION_FORWARD ||
+         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
         return dpari_wrong(why,
                            "action %ld of rank %d is joined, but it is not an F that a B or I "
                            "follows",
-                           k - s->begin[rank], rank);
+                           k - schedule->begin[rank], rank);
     }
     return DPAR_OK;
 }
 
 /* Checks all values that are read. *last receives the end of the last action. */
-static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
+static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *desc, int64_t *last,
+                                     dpar_why *why)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     dpar_status st = DPAR_OK;
     int32_t r;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
-        g->unit > INT64_C(1000000000000)) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || desc->unit < 1 ||
+        desc->unit > INT64_C(1000000000000)) {
         return dpari_wrong(why, "%d ranks and unit=%ld; 1 to 65535 and 1 to 1e12 are allowed",
-                           s->ranks, g->unit);
+                           schedule->ranks, desc->unit);
     }
     *last = 0;
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[r] < 0 || schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
-        for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
-            st = dpari_gantt_check_action(g, k, r, why);
-            *last = dpari_most(*last, g->end[k]);
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1] && st == DPAR_OK; k++) {
+            st = dpari_gantt_check_action(desc, k, r, why);
+            *last = dpari_most(*last, desc->end[k]);
         }
     }
     return st;
@@ -10393,10 +10546,10 @@ DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_
 }
 
 /* Writes ticks / unit with at most `decimals` digits after the point, without trailing zeros. */
-static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
+static void dpari_gantt_time(dpar_text *text, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
-    dpari_text_int(t, ticks / unit);
+    dpari_text_int(text, ticks / unit);
     if (rest > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
@@ -10406,8 +10559,8 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
             kept = digit[n] != '0' ? n + 1 : kept;
             rest %= unit;
         }
-        dpar_text_put(t, kept > 0 ? "." : "");
-        dpari_text_slice(t, digit, kept);
+        dpar_text_put(text, kept > 0 ? "." : "");
+        dpari_text_slice(text, digit, kept);
     }
 }
 
@@ -10428,11 +10581,11 @@ static int64_t dpari_gantt_round(int64_t least)
 }
 
 /* Returns the chunk of a stage: the number of earlier stages on the same rank. */
-static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
+static int32_t dpari_gantt_chunk(const dpar_schedule *schedule, int32_t stage)
 {
     int32_t i, n = 0;
     for (i = 0; i < stage; i++) {
-        n += s->rank_of[i] == s->rank_of[stage];
+        n += schedule->rank_of[i] == schedule->rank_of[stage];
     }
     return n;
 }
@@ -10449,25 +10602,27 @@ DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
 /* Returns the length of the shortest computation that takes time, or `last` if there is none.
  * *common receives the greatest common divisor of all starts and ends of actions that occupy a
  * rank. *kinds receives a bit for each kind in the schedule, and bit 31 for an overlapped pair. */
-static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
-                                  uint32_t *kinds)
+static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t last,
+                                  int64_t *common, uint32_t *kinds)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, shortest = last;
     *common = last;
     *kinds = 0;
-    for (k = s->begin[0]; k < s->begin[s->ranks]; k++) {
-        int64_t length = g->end[k] - g->start[k], both[2], a;
+    for (k = schedule->begin[0]; k < schedule->begin[schedule->ranks]; k++) {
+        int64_t length = desc->end[k] - desc->start[k], both[2], a;
         int32_t i;
-        *kinds |= UINT32_C(1) << s->action[k].kind | (uint32_t)s->action[k].joined << 31;
-        if (!dpari_gantt_holds(s->action[k].kind) || length < 1) {
+        *kinds |= UINT32_C(1) << schedule->action[k].kind | (uint32_t)schedule->action[k].joined
+                                                                << 31;
+        if (!dpari_gantt_holds(schedule->action[k].kind) || length < 1) {
             continue;
         }
-        if (dpari_gantt_is_work(s->action[k].kind)) {
-            shortest = dpari_least(shortest, s->action[k].joined ? (length + 1) / 2 : length);
+        if (dpari_gantt_is_work(schedule->action[k].kind)) {
+            shortest =
+                dpari_least(shortest, schedule->action[k].joined ? (length + 1) / 2 : length);
         }
-        both[0] = g->start[k];
-        both[1] = g->end[k];
+        both[0] = desc->start[k];
+        both[1] = desc->end[k];
         for (i = 0; i < 2; i++) { /* Euclid's algorithm */
             a = both[i];
             while (a != 0) {
@@ -10481,11 +10636,11 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
 }
 
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
-static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_gantt_numbers(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                   g->schedule->stages, g->schedule->micro_batches);
-    dpari_gantt_time(t, last, g->unit, 6);
+    dpari_text_say(text, "%d ranks, %d stages, %d micro-batches, makespan ", desc->schedule->ranks,
+                   desc->schedule->stages, desc->schedule->micro_batches);
+    dpari_gantt_time(text, last, desc->unit, 6);
 }
 
 /* Where the other half of the last message was found, for each kind of message and for two peers.
@@ -10496,19 +10651,21 @@ typedef struct dpari_seek {
 } dpari_seek;
 
 /* Returns the index of the other half of a message in the peer's list, or -1 if it is missing. */
-static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
+static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_action *action,
+                                   dpari_seek *seek)
 {
-    int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
-    int32_t kind =
-        a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
-    int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
+    int32_t stage = dpar_schedule_partner(schedule, action->kind, action->stage);
+    int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
+                       ? action->kind + 1
+                       : action->kind - 1;
+    int64_t first = schedule->begin[action->peer], n = schedule->begin[action->peer + 1] - first, k;
     /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
-    int64_t *at = &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1];
+    int64_t *at = &seek->at[action->kind - DPAR_ACTION_SEND_F][action->peer >> 1 & 1];
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
-        const dpar_action *b = &s->action[there];
-        if (b->kind == kind && b->stage == stage && b->micro_batch == a->micro_batch) {
+        const dpar_action *b = &schedule->action[there];
+        if (b->kind == kind && b->stage == stage && b->micro_batch == action->micro_batch) {
             *at = there;
             return there;
         }
@@ -10528,42 +10685,42 @@ typedef struct dpari_chart {
 } dpari_chart;
 
 /* Returns the column whose left edge is nearest to a time. */
-static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
+static int64_t dpari_chart_column(const dpari_chart *chart, int64_t ticks)
 {
-    return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
+    return (dpari_gantt_at(ticks, chart->ticks, 2 * chart->columns) + 1) / 2;
 }
 
 /* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
  * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
  * width. */
-static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
+static void dpari_chart_lay(dpari_chart *chart, const dpar_schedule_draw_desc *desc, int64_t last,
                             int32_t width, uint32_t *kinds)
 {
-    int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
-    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micro_batches - 1, 0)), room,
+    int64_t common, shortest = dpari_gantt_survey(desc, last, &common, kinds);
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(desc->schedule->micro_batches - 1, 0)), room,
             steps;
-    c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
-    room = width - c->label - 1;
+    chart->label = 7 + dpari_gantt_digits(desc->schedule->ranks - 1);
+    room = width - chart->label - 1;
     common = dpari_most(common, 1);
     steps = dpari_most(dpari_ceil_div(last, common), 1);
-    c->exact = steps <= room;
-    c->named = 0;
-    c->columns = c->exact ? steps : room;
-    c->ticks = c->exact ? steps * common : last;
-    if (c->exact && shortest > 0) {
+    chart->exact = steps <= room;
+    chart->named = 0;
+    chart->columns = chart->exact ? steps : room;
+    chart->ticks = chart->exact ? steps * common : last;
+    if (chart->exact && shortest > 0) {
         int64_t each = dpari_ceil_div(name, dpari_most(shortest / common, 1));
-        c->named = each <= room / steps;
-        c->columns = c->named ? steps * each : steps;
+        chart->named = each <= room / steps;
+        chart->columns = chart->named ? steps * each : steps;
     }
 }
 
 /* Returns the mark of an action for one column. */
-static char dpari_chart_mark(const dpar_action *a)
+static char dpari_chart_mark(const dpar_action *action)
 {
-    switch (a->kind) {
-    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro_batch % 10);
-    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro_batch % 26);
-    case DPAR_ACTION_INPUT: return (char)('a' + a->micro_batch % 26);
+    switch (action->kind) {
+    case DPAR_ACTION_FORWARD: return (char)('0' + action->micro_batch % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + action->micro_batch % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + action->micro_batch % 26);
     case DPAR_ACTION_WEIGHT: return '+';
     case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
@@ -10571,94 +10728,99 @@ static char dpari_chart_mark(const dpar_action *a)
 }
 
 /* Returns the letter of a named action, in lower case for odd chunks. */
-static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
+static char dpari_chart_letter(const dpar_schedule *schedule, const dpar_action *action)
 {
-    char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
-    return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
+    char c = action->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(action->kind)[0];
+    return dpari_gantt_chunk(schedule, action->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *text, char c, int64_t n)
 {
     for (; n > 0; n--) {
-        dpari_text_char(t, c);
+        dpari_text_char(text, c);
     }
 }
 
 /* Draws an action over so many columns. */
-static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
-                              const dpar_action *a, int64_t columns, char dash)
+static void dpari_chart_slice(dpar_text *text, const dpari_chart *chart,
+                              const dpar_schedule *schedule, const dpar_action *action,
+                              int64_t columns, char dash)
 {
-    int64_t name = 1 + dpari_gantt_digits(a->micro_batch);
-    if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
-        dpari_chart_fill(t, dpari_chart_mark(a), columns);
+    int64_t name = 1 + dpari_gantt_digits(action->micro_batch);
+    if (!chart->named || columns < name || !dpari_gantt_is_work(action->kind)) {
+        dpari_chart_fill(text, dpari_chart_mark(action), columns);
         return;
     }
-    dpari_text_char(t, dpari_chart_letter(s, a));
-    dpari_text_int(t, a->micro_batch);
-    dpari_chart_fill(t, dash, columns - name);
+    dpari_text_char(text, dpari_chart_letter(schedule, action));
+    dpari_text_int(text, action->micro_batch);
+    dpari_chart_fill(text, dash, columns - name);
 }
 
 /* Draws the line of a rank. A joined pair shares its columns, half for each action. */
-static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
-                             int32_t rank)
+static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc, int32_t rank)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, at = 0;
-    dpar_text_put(t, "rank ");
-    dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpari_text_say(t, "%d |", rank);
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
-        int64_t to = dpari_most(dpari_chart_column(c, g->end[k]), from);
-        if (!dpari_gantt_holds(a->kind)) {
+    dpar_text_put(text, "rank ");
+    dpari_chart_fill(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
+    dpari_text_say(text, "%d |", rank);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        int64_t from = dpari_most(dpari_chart_column(chart, desc->start[k]), at), half;
+        int64_t to = dpari_most(dpari_chart_column(chart, desc->end[k]), from);
+        if (!dpari_gantt_holds(action->kind)) {
             continue;
         }
-        dpari_chart_fill(t, '.', from - at);
-        half = a->joined ? from + (to - from + 1) / 2 : to;
-        dpari_chart_slice(t, c, s, a, half - from, a->joined ? '*' : '-');
-        if (a->joined) {
-            dpari_chart_slice(t, c, s, a + 1, to - half, '*');
+        dpari_chart_fill(text, '.', from - at);
+        half = action->joined ? from + (to - from + 1) / 2 : to;
+        dpari_chart_slice(text, chart, schedule, action, half - from, action->joined ? '*' : '-');
+        if (action->joined) {
+            dpari_chart_slice(text, chart, schedule, action + 1, to - half, '*');
         }
         at = to;
     }
-    dpari_chart_fill(t, '.', c->columns - at);
-    dpar_text_put(t, "|\n");
+    dpari_chart_fill(text, '.', chart->columns - at);
+    dpar_text_put(text, "|\n");
 }
 
 /* Draws the axis with times at round ticks, at least 10 columns apart. */
-static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
+static void dpari_chart_axis(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc)
 {
     int64_t every, at, tick;
-    every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
+    every = chart->ticks > INT64_MAX / 10 ? INT64_MAX
+                                          : dpari_ceil_div(10 * chart->ticks, chart->columns);
     every = dpari_gantt_round(every);
-    dpar_text_put(t, "time");
-    dpari_chart_fill(t, ' ', c->label - 4);
+    dpar_text_put(text, "time");
+    dpari_chart_fill(text, ' ', chart->label - 4);
     at = 0;
     for (tick = 0;; tick += every) {
         size_t before;
-        int64_t column = dpari_chart_column(c, tick);
-        dpari_chart_fill(t, ' ', column - at);
-        before = t->used;
-        dpari_gantt_time(t, tick, g->unit, 3);
-        at = dpari_most(column, at) + (int64_t)(t->used - before);
-        if (tick > c->ticks - every || dpari_chart_column(c, tick + every) + 6 > c->columns) {
+        int64_t column = dpari_chart_column(chart, tick);
+        dpari_chart_fill(text, ' ', column - at);
+        before = text->used;
+        dpari_gantt_time(text, tick, desc->unit, 3);
+        at = dpari_most(column, at) + (int64_t)(text->used - before);
+        if (tick > chart->ticks - every ||
+            dpari_chart_column(chart, tick + every) + 6 > chart->columns) {
             break;
         }
     }
-    dpari_text_char(t, '\n');
+    dpari_text_char(text, '\n');
 }
 
-static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
-                             int64_t last)
+static void dpari_chart_head(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    if (g->title != NULL) {
-        dpari_text_say(t, "%s\n", g->title);
+    if (desc->title != NULL) {
+        dpari_text_say(text, "%s\n", desc->title);
     }
-    dpari_gantt_numbers(t, g, last);
-    dpari_text_say(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
-    dpari_gantt_time(t, c->ticks, g->unit, 6);
-    dpari_text_char(t, '\n');
+    dpari_gantt_numbers(text, desc, last);
+    dpari_text_say(text, "%s%ld columns = ", chart->exact ? "; " : "; scaled: ", chart->columns);
+    dpari_gantt_time(text, chart->ticks, desc->unit, 6);
+    dpari_text_char(text, '\n');
 }
 
 /* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
@@ -10669,7 +10831,8 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_sche
      DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
 /* Explains the letters and marks that the chart uses. */
-static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
+static void dpari_chart_legend(dpar_text *text, const dpari_chart *chart, uint32_t kinds,
+                               int32_t chunks)
 {
     static const struct {
         uint32_t kinds;
@@ -10684,29 +10847,29 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     size_t i;
     for (i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
         if (kinds & word[i].kinds) {
-            dpar_text_put(t, c->named ? word[i].named : word[i].marked);
+            dpar_text_put(text, chart->named ? word[i].named : word[i].marked);
         }
     }
-    dpar_text_put(t, ". idle\n");
-    if (!c->named) {
-        dpar_text_put(t, "digits and letters: the micro-batch, from 0 and A, round and round\n");
+    dpar_text_put(text, ". idle\n");
+    if (!chart->named) {
+        dpar_text_put(text, "digits and letters: the micro-batch, from 0 and A, round and round\n");
     } else if (chunks > 1) {
-        dpar_text_put(t, "lower case: a rank's odd chunks\n");
+        dpar_text_put(text, "lower case: a rank's odd chunks\n");
     }
 }
 
-static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
     int32_t r;
-    dpari_chart_lay(&c, g, last, g->width != 0 ? g->width : 80, &kinds);
-    dpari_chart_head(t, &c, g, last);
-    for (r = 0; r < g->schedule->ranks; r++) {
-        dpari_chart_rank(t, &c, g, r);
+    dpari_chart_lay(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
+    dpari_chart_head(text, &c, desc, last);
+    for (r = 0; r < desc->schedule->ranks; r++) {
+        dpari_chart_rank(text, &c, desc, r);
     }
-    dpari_chart_axis(t, &c, g);
-    dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
+    dpari_chart_axis(text, &c, desc);
+    dpari_chart_legend(text, &c, kinds, desc->schedule->stages / desc->schedule->ranks);
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
@@ -10723,68 +10886,69 @@ typedef struct dpari_figure {
     uint32_t kinds; /* as from dpari_gantt_survey */
 } dpari_figure;
 
-static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
+static void dpari_figure_number(dpar_text *text, const char *name, int64_t tenths)
 {
-    dpari_text_say(t, " %s=\"", name);
-    dpari_gantt_time(t, tenths, 10, 1);
-    dpari_text_char(t, '"');
+    dpari_text_say(text, " %s=\"", name);
+    dpari_gantt_time(text, tenths, 10, 1);
+    dpari_text_char(text, '"');
 }
 
-static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
-                              int64_t w, int64_t h)
+static void dpari_figure_rect(dpar_text *text, const char *style, int32_t level, int64_t x,
+                              int64_t y, int64_t w, int64_t h)
 {
-    dpari_text_say(t, "<rect class=\"%s", style);
+    dpari_text_say(text, "<rect class=\"%s", style);
     if (level >= 0) {
-        dpari_text_int(t, level);
+        dpari_text_int(text, level);
     }
-    dpari_text_char(t, '"');
-    dpari_figure_number(t, "x", x);
-    dpari_figure_number(t, "y", y);
-    dpari_figure_number(t, "width", w);
-    dpari_figure_number(t, "height", h);
-    dpar_text_put(t, "/>");
+    dpari_text_char(text, '"');
+    dpari_figure_number(text, "x", x);
+    dpari_figure_number(text, "y", y);
+    dpari_figure_number(text, "width", w);
+    dpari_figure_number(text, "height", h);
+    dpar_text_put(text, "/>");
 }
 
-static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
+static void dpari_figure_open(dpar_text *text, const char *style, int64_t x, int64_t y)
 {
-    dpari_text_say(t, "<text class=\"%s\"", style);
-    dpari_figure_number(t, "x", x);
-    dpari_figure_number(t, "y", y);
-    dpari_text_char(t, '>');
+    dpari_text_say(text, "<text class=\"%s\"", style);
+    dpari_figure_number(text, "x", x);
+    dpari_figure_number(text, "y", y);
+    dpari_text_char(text, '>');
 }
 
-static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
+static void dpari_figure_text(dpar_text *text, const char *style, int64_t x, int64_t y,
+                              const char *s)
 {
-    dpari_figure_open(t, style, x, y);
-    dpari_text_say(t, "%s</text>\n", s);
+    dpari_figure_open(text, style, x, y);
+    dpari_text_say(text, "%s</text>\n", s);
 }
 
 /* Writes the title so that both XML and JSON can contain it: their special characters become
  * apostrophes, and characters that are not printable ASCII question marks. */
-static void dpari_gantt_title(dpar_text *t, const char *s)
+static void dpari_gantt_title(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
         char c = *s >= ' ' && *s < 127 ? *s : '?';
-        dpari_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+        dpari_text_char(text, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
     }
 }
 
-static int64_t dpari_figure_x(const dpari_figure *f, int64_t ticks)
+static int64_t dpari_figure_x(const dpari_figure *figure, int64_t ticks)
 {
-    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, f->last, f->width);
+    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, figure->last, figure->width);
 }
 
-static int64_t dpari_figure_y(const dpari_figure *f, int32_t rank)
+static int64_t dpari_figure_y(const dpari_figure *figure, int32_t rank)
 {
-    return DPARI_SVG_TOP + rank * f->pitch;
+    return DPARI_SVG_TOP + rank * figure->pitch;
 }
 
-static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_head(dpar_text *text, const dpari_figure *figure)
 {
-    int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
-    int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
+    int64_t wide = DPARI_SVG_LEFT + figure->width + DPARI_SVG_RIGHT;
+    int64_t high = dpari_figure_y(figure, figure->g->schedule->ranks) + 300;
     dpari_text_say(
-        t,
+        text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld %ld\">\n<style>text{font:12px "
         "sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
         ".s,.a,.p{fill:#555}.e{text-anchor:end}.a,.n,.q{text-anchor:middle}.n{font-size:11px}"
@@ -10808,15 +10972,15 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
         "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#b3560b\"/></marker>"
         "</defs>\n<title>",
         wide / 10, high / 10);
-    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
-    dpar_text_put(t, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
-    dpari_figure_open(t, "h", 200, 300);
-    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
-    dpar_text_put(t, "</text>\n");
-    dpari_figure_open(t, "s", 200, 500);
-    dpari_gantt_numbers(t, f->g, f->last);
-    dpari_text_say(t, "; numbers: micro-batches%s",
-                   f->g->schedule->stages > f->g->schedule->ranks
+    dpari_gantt_title(text, figure->g->title != NULL ? figure->g->title : "pipeline schedule");
+    dpar_text_put(text, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_figure_open(text, "h", 200, 300);
+    dpari_gantt_title(text, figure->g->title != NULL ? figure->g->title : "pipeline schedule");
+    dpar_text_put(text, "</text>\n");
+    dpari_figure_open(text, "s", 200, 500);
+    dpari_gantt_numbers(text, figure->g, figure->last);
+    dpari_text_say(text, "; numbers: micro-batches%s",
+                   figure->g->schedule->stages > figure->g->schedule->ranks
                        ? "; paler: later chunks of the rank</text>\n"
                        : "</text>\n");
 }
@@ -10836,7 +11000,7 @@ static const char *dpari_figure_strip(int32_t kind)
 }
 
 /* The legend: the meaning of each colour that the picture uses. */
-static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_legend(dpar_text *text, const dpari_figure *figure)
 {
     static const struct {
         uint32_t kinds;
@@ -10855,154 +11019,163 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     int64_t x = 200;
     size_t i;
     for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
-        if (f->kinds & entry[i].kinds) {
-            dpari_figure_rect(t, entry[i].style, -1, x, 600, 120, 120);
-            dpari_figure_text(t, "s", x + 170, 705, entry[i].word);
+        if (figure->kinds & entry[i].kinds) {
+            dpari_figure_rect(text, entry[i].style, -1, x, 600, 120, 120);
+            dpari_figure_text(text, "s", x + 170, 705, entry[i].word);
             x += 400 + 66 * (int64_t)dpari_length(entry[i].word);
         }
     }
 }
 
 /* Draws vertical lines at round times, at least about 70 pixels apart. */
-static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_axis(dpar_text *text, const dpari_figure *figure)
 {
-    int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
-    every = f->last > INT64_MAX / 700 ? f->last / f->width * 700
-                                      : dpari_ceil_div(f->last * 700, f->width);
+    int64_t bottom = dpari_figure_y(figure, figure->g->schedule->ranks), tick, every;
+    every = figure->last > INT64_MAX / 700 ? figure->last / figure->width * 700
+                                           : dpari_ceil_div(figure->last * 700, figure->width);
     every = dpari_gantt_round(dpari_most(every, 1));
-    for (tick = 0; tick <= f->last; tick += every) {
-        int64_t x = dpari_figure_x(f, tick);
-        dpar_text_put(t, "<path class=\"g\" d=\"M");
-        dpari_gantt_time(t, x, 10, 1);
-        dpar_text_put(t, " 78V");
-        dpari_gantt_time(t, bottom, 10, 1);
-        dpar_text_put(t, "\"/>");
-        dpari_figure_open(t, "a", x, bottom + 150);
-        dpari_gantt_time(t, tick, f->g->unit, 6);
-        dpar_text_put(t, "</text>\n");
+    for (tick = 0; tick <= figure->last; tick += every) {
+        int64_t x = dpari_figure_x(figure, tick);
+        dpar_text_put(text, "<path class=\"g\" d=\"M");
+        dpari_gantt_time(text, x, 10, 1);
+        dpar_text_put(text, " 78V");
+        dpari_gantt_time(text, bottom, 10, 1);
+        dpar_text_put(text, "\"/>");
+        dpari_figure_open(text, "a", x, bottom + 150);
+        dpari_gantt_time(text, tick, figure->g->unit, 6);
+        dpar_text_put(text, "</text>\n");
         if (tick > INT64_MAX - every) {
             break;
         }
     }
-    dpari_figure_text(t, "s", 200, bottom + 150, "time");
+    dpari_figure_text(text, "s", 200, bottom + 150, "time");
 }
 
 /* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
-static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+static void dpari_figure_tip(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank)
 {
-    dpar_text_put(t, "<g><title>");
-    dpar_action_write(&f->g->schedule->action[k], t);
-    dpari_text_say(t, " on rank %d, ", rank);
-    dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
-    dpar_text_put(t, " to ");
-    dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
-    dpar_text_put(t, "</title>");
+    dpar_text_put(text, "<g><title>");
+    dpar_action_write(&figure->g->schedule->action[k], text);
+    dpari_text_say(text, " on rank %d, ", rank);
+    dpari_gantt_time(text, figure->g->start[k], figure->g->unit, 6);
+    dpar_text_put(text, " to ");
+    dpari_gantt_time(text, figure->g->end[k], figure->g->unit, 6);
+    dpar_text_put(text, "</title>");
 }
 
 /* Draws a computation, or one half of a joined pair, with its micro-batch if the number fits. */
-static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
-                               int64_t x, int64_t y, int64_t w, int64_t h)
+static void dpari_figure_slice(dpar_text *text, const dpar_schedule *schedule,
+                               const dpar_action *action, int64_t x, int64_t y, int64_t w,
+                               int64_t h)
 {
-    int32_t digits = dpari_gantt_digits(a->micro_batch);
+    int32_t digits = dpari_gantt_digits(action->micro_batch);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
-    dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
+    const char *name =
+        action->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(action->kind);
+    dpari_figure_rect(text, name,
+                      (int32_t)dpari_least(dpari_gantt_chunk(schedule, action->stage), 2), x, y, w,
+                      h);
     if (big || w >= 46 * digits + 8) {
-        dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", (int32_t)a->micro_batch);
+        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        dpari_text_say(text, "%d</text>", (int32_t)action->micro_batch);
     }
 }
 
-static void dpari_figure_action(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+static void dpari_figure_action(dpar_text *text, const dpari_figure *figure, int64_t k,
+                                int32_t rank)
 {
-    const dpar_schedule *s = f->g->schedule;
-    const dpar_action *a = &s->action[k];
-    const char *strip = dpari_figure_strip(a->kind);
-    int64_t x = dpari_figure_x(f, f->g->start[k]), y = dpari_figure_y(f, rank);
-    int64_t w = dpari_figure_x(f, f->g->end[k]) - x;
-    if (strip == NULL && (!dpari_gantt_is_work(a->kind) || w < 1)) {
+    const dpar_schedule *schedule = figure->g->schedule;
+    const dpar_action *action = &schedule->action[k];
+    const char *strip = dpari_figure_strip(action->kind);
+    int64_t x = dpari_figure_x(figure, figure->g->start[k]), y = dpari_figure_y(figure, rank);
+    int64_t w = dpari_figure_x(figure, figure->g->end[k]) - x;
+    if (strip == NULL && (!dpari_gantt_is_work(action->kind) || w < 1)) {
         return;
     }
-    dpari_figure_tip(t, f, k, rank);
+    dpari_figure_tip(text, figure, k, rank);
     if (strip != NULL) {
-        dpari_figure_rect(t, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
-    } else if (a->joined) {
-        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE / 2);
-        dpari_figure_slice(t, s, a + 1, x, y + DPARI_SVG_LANE / 2, w, DPARI_SVG_LANE / 2);
+        dpari_figure_rect(text, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
+    } else if (action->joined) {
+        dpari_figure_slice(text, schedule, action, x, y, w, DPARI_SVG_LANE / 2);
+        dpari_figure_slice(text, schedule, action + 1, x, y + DPARI_SVG_LANE / 2, w,
+                           DPARI_SVG_LANE / 2);
     } else {
-        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE);
+        dpari_figure_slice(text, schedule, action, x, y, w, DPARI_SVG_LANE);
     }
-    dpar_text_put(t, "</g>\n");
+    dpar_text_put(text, "</g>\n");
 }
 
-static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
+static void dpari_figure_rank(dpar_text *text, const dpari_figure *figure, int32_t rank)
 {
-    const dpar_schedule *s = f->g->schedule;
-    int64_t y = dpari_figure_y(f, rank), k, busy = 0;
-    dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
-    dpari_text_say(t, "rank %d</text>\n", rank);
-    dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        dpari_figure_action(t, f, k, rank);
-        if (dpari_gantt_holds(s->action[k].kind)) {
-            busy += dpari_least(f->g->end[k] - f->g->start[k], f->last - busy);
+    const dpar_schedule *schedule = figure->g->schedule;
+    int64_t y = dpari_figure_y(figure, rank), k, busy = 0;
+    dpari_figure_open(text, "e", DPARI_SVG_LEFT - 90, y + 195);
+    dpari_text_say(text, "rank %d</text>\n", rank);
+    dpari_figure_rect(text, "z", -1, DPARI_SVG_LEFT, y, figure->width, DPARI_SVG_LANE);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        dpari_figure_action(text, figure, k, rank);
+        if (dpari_gantt_holds(schedule->action[k].kind)) {
+            busy += dpari_least(figure->g->end[k] - figure->g->start[k], figure->last - busy);
         }
     }
-    dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
-    dpari_gantt_time(t, (dpari_gantt_at(f->last - busy, f->last, 2000) + 1) / 2, 10, 1);
-    dpar_text_put(t, " % idle</text>\n");
+    dpari_figure_open(text, "p", DPARI_SVG_LEFT + figure->width + 80, y + 190);
+    dpari_gantt_time(text, (dpari_gantt_at(figure->last - busy, figure->last, 2000) + 1) / 2, 10,
+                     1);
+    dpar_text_put(text, " % idle</text>\n");
 }
 
 /* Draws an arrow from the lane of the sender, at the time of the SEND, to the lane of the receiver,
  * at the time of arrival. */
-static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
+static void dpari_figure_arrow(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank,
                                dpari_seek *seek)
 {
-    const dpar_action *a = &f->g->schedule->action[k];
-    int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
-    int32_t down = a->peer > rank;
-    const char *style = a->kind == DPAR_ACTION_SEND_F ? "f" : "b";
+    const dpar_action *action = &figure->g->schedule->action[k];
+    int64_t to = dpari_gantt_partner(figure->g->schedule, action, seek);
+    int32_t down = action->peer > rank;
+    const char *style = action->kind == DPAR_ACTION_SEND_F ? "f" : "b";
     if (to < 0) {
         return;
     }
-    dpari_text_say(t, "<line class=\"%s%s", style,
-                   a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
-    dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
-    dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
-    dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
-    dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
-    dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
+    dpari_text_say(text, "<line class=\"%s%s", style,
+                   action->peer - rank > 1 || rank - action->peer > 1 ? " y\"" : "\"");
+    dpari_figure_number(text, "x1", dpari_figure_x(figure, figure->g->start[k]));
+    dpari_figure_number(text, "y1", dpari_figure_y(figure, rank) + (down ? DPARI_SVG_LANE : 0));
+    dpari_figure_number(text, "x2", dpari_figure_x(figure, figure->g->end[to]));
+    dpari_figure_number(text, "y2",
+                        dpari_figure_y(figure, action->peer) + (down ? 0 : DPARI_SVG_LANE));
+    dpari_text_say(text, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
-static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     dpari_figure f;
     dpari_seek seek;
     int64_t common, shortest, k;
     int32_t r;
-    f.g = g;
+    f.g = desc;
     f.last = last;
-    shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
+    shortest = dpari_most(dpari_gantt_survey(desc, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
                           28000); /* 18 pixels for the shortest, at most 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
-    dpari_figure_head(t, &f);
-    dpari_figure_legend(t, &f);
-    dpari_figure_axis(t, &f);
-    for (r = 0; r < s->ranks; r++) {
-        dpari_figure_rank(t, &f, r);
+    dpari_figure_head(text, &f);
+    dpari_figure_legend(text, &f);
+    dpari_figure_axis(text, &f);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_figure_rank(text, &f, r);
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            if (s->action[k].kind == DPAR_ACTION_SEND_F ||
-                s->action[k].kind == DPAR_ACTION_SEND_B) {
-                dpari_figure_arrow(t, &f, k, r, &seek);
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            if (schedule->action[k].kind == DPAR_ACTION_SEND_F ||
+                schedule->action[k].kind == DPAR_ACTION_SEND_B) {
+                dpari_figure_arrow(text, &f, k, r, &seek);
             }
         }
     }
-    dpar_text_put(t, "</svg>\n");
+    dpar_text_put(text, "</svg>\n");
 }
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
@@ -11029,189 +11202,195 @@ static int32_t dpari_trace_thread(int32_t kind)
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
 }
 
-static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
+static void dpari_trace_open(dpar_text *text, const char *phase, int32_t rank, int32_t thread)
 {
-    dpar_text_put(t, ",\n{\"ph\":\"");
-    dpar_text_put(t, phase);
-    dpar_text_put(t, "\",\"pid\":");
-    dpari_text_int(t, rank);
-    dpar_text_put(t, ",\"tid\":");
-    dpari_text_int(t, thread);
+    dpar_text_put(text, ",\n{\"ph\":\"");
+    dpar_text_put(text, phase);
+    dpar_text_put(text, "\",\"pid\":");
+    dpari_text_int(text, rank);
+    dpar_text_put(text, ",\"tid\":");
+    dpari_text_int(text, thread);
 }
 
-static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
+static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
-    dpari_trace_open(t, "M", rank, thread);
-    dpar_text_put(t, ",\"name\":\"");
-    dpar_text_put(t, what);
-    dpar_text_put(t, "\",\"args\":{\"name\":\"");
-    dpar_text_put(t, name);
+    dpari_trace_open(text, "M", rank, thread);
+    dpar_text_put(text, ",\"name\":\"");
+    dpar_text_put(text, what);
+    dpar_text_put(text, "\",\"args\":{\"name\":\"");
+    dpar_text_put(text, name);
     if (number >= 0) {
-        dpari_text_int(t, number);
+        dpari_text_int(text, number);
     }
-    dpar_text_put(t, "\"}}");
+    dpar_text_put(text, "\"}}");
 }
 
-static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
+static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, int64_t unit)
 {
-    dpar_text_put(t, ",\"");
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\":");
-    dpari_gantt_time(t, ticks, unit, 6);
+    dpar_text_put(text, ",\"");
+    dpar_text_put(text, name);
+    dpar_text_put(text, "\":");
+    dpari_gantt_time(text, ticks, unit, 6);
 }
 
 /* Writes a complete event for action a. For a joined pair this is a slice that contains those of
  * both halves. */
-static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
-                              int32_t rank, int32_t lane, int64_t start, int64_t end)
+static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *desc,
+                              const dpar_action *action, int32_t rank, int32_t lane, int64_t start,
+                              int64_t end)
 {
-    int32_t thread = dpari_trace_thread(a->kind);
-    dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
-    dpari_trace_time(t, "ts", start, g->unit);
-    dpari_trace_time(t, "dur", end - start, g->unit);
-    dpar_text_put(t, ",\"name\":\"");
-    dpar_action_write(a, t);
-    dpar_text_put(t, "\",\"cat\":\"");
-    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
-    dpar_text_put(t, "\",\"args\":{\"stage\":");
-    dpari_text_int(t, a->stage);
-    if (dpari_action_has_micro(a->kind)) {
-        dpar_text_put(t, ",\"micro\":");
-        dpari_text_int(t, a->micro_batch);
+    int32_t thread = dpari_trace_thread(action->kind);
+    dpari_trace_open(text, "X", rank, thread + lane * DPARI_TRACES);
+    dpari_trace_time(text, "ts", start, desc->unit);
+    dpari_trace_time(text, "dur", end - start, desc->unit);
+    dpar_text_put(text, ",\"name\":\"");
+    dpar_action_write(action, text);
+    dpar_text_put(text, "\",\"cat\":\"");
+    dpar_text_put(text, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(text, "\",\"args\":{\"stage\":");
+    dpari_text_int(text, action->stage);
+    if (dpari_action_has_micro(action->kind)) {
+        dpar_text_put(text, ",\"micro\":");
+        dpari_text_int(text, action->micro_batch);
     }
-    if (dpari_gantt_is_message(a->kind)) {
-        dpar_text_put(t, ",\"peer\":");
-        dpari_text_int(t, a->peer);
+    if (dpari_gantt_is_message(action->kind)) {
+        dpar_text_put(text, ",\"peer\":");
+        dpari_text_int(text, action->peer);
     }
-    dpar_text_put(t, "}}");
+    dpar_text_put(text, "}}");
 }
 
-static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+static void dpari_trace_work(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t k,
                              int32_t rank)
 {
-    const dpar_action *a = &g->schedule->action[k];
-    dpar_action forward = *a;
-    dpari_trace_slice(t, g, a, rank, 0, g->start[k], g->end[k]);
-    if (a->joined) {
+    const dpar_action *action = &desc->schedule->action[k];
+    dpar_action forward = *action;
+    dpari_trace_slice(text, desc, action, rank, 0, desc->start[k], desc->end[k]);
+    if (action->joined) {
         forward.joined = 0;
-        dpari_trace_slice(t, g, &forward, rank, 0, g->start[k], g->end[k]);
-        dpari_trace_slice(t, g, a + 1, rank, 0, g->start[k], g->end[k]);
+        dpari_trace_slice(text, desc, &forward, rank, 0, desc->start[k], desc->end[k]);
+        dpari_trace_slice(text, desc, action + 1, rank, 0, desc->start[k], desc->end[k]);
     }
 }
 
 /* Writes one end of an arrow. Both ends have the same id, made of the edge between the stages, the
  * micro-batch and the direction. */
-static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
-                             int32_t rank, int32_t lane, int64_t at)
+static void dpari_trace_flow(dpar_text *text, const dpar_schedule_draw_desc *desc,
+                             const dpar_action *action, int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
-    int64_t edge =
-        (int64_t)a->stage + (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B);
-    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
-    dpari_trace_time(t, "ts", at, g->unit);
-    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
-    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro_batch) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
-    dpar_text_put(t, "}");
+    int32_t sent = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    int64_t edge = (int64_t)action->stage +
+                   (action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_B);
+    dpari_trace_open(text, sent ? "s" : "f", rank,
+                     dpari_trace_thread(action->kind) + lane * DPARI_TRACES);
+    dpari_trace_time(text, "ts", at, desc->unit);
+    dpar_text_put(text, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(text, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpari_text_int(text,
+                   (edge * 65536 + action->micro_batch) * 2 + (action->kind >= DPAR_ACTION_SEND_B));
+    dpar_text_put(text, "}");
 }
 
-static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)
+static void dpari_trace_thread_name(dpar_text *text, int32_t rank, int32_t thread, int32_t lane)
 {
     static const char name[DPARI_TRACES][18] = {
         "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
-    dpari_trace_name(t, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
+    dpari_trace_name(text, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
                      lane > 0 ? lane + 1 : -1); /* "send forward2" */
 }
 
 /* Writes a message, a collective or a copy in the first free lane. until[lane] is the time up to
  * which a lane is in use, or -1 if it has no name yet. If all lanes are in use, the slice starts
  * when the first one becomes free. */
-static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t k,
                              int32_t rank, int64_t *until, dpari_seek *seek)
 {
-    const dpar_action *a = &g->schedule->action[k];
-    int64_t start = g->start[k], other = -1;
+    const dpar_action *action = &desc->schedule->action[k];
+    int64_t start = desc->start[k], other = -1;
     int32_t lane = 0, i;
-    if (dpari_gantt_is_message(a->kind)) {
-        other = dpari_gantt_partner(g->schedule, a, seek);
-        if (other >= 0 && (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B)) {
-            start = dpari_most(start, g->start[other]); /* before that it only waits */
+    if (dpari_gantt_is_message(action->kind)) {
+        other = dpari_gantt_partner(desc->schedule, action, seek);
+        if (other >= 0 &&
+            (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
+            start = dpari_most(start, desc->start[other]); /* before that it only waits */
         }
     }
-    start = dpari_least(start, g->end[k]);
+    start = dpari_least(start, desc->end[k]);
     for (i = DPARI_TRACE_LANES - 1; i >= 0; i--) {
         lane = until[i] <= start || until[i] < until[lane] ? i : lane;
     }
     if (until[lane] < 0) {
-        dpari_trace_thread_name(t, rank, dpari_trace_thread(a->kind), lane);
+        dpari_trace_thread_name(text, rank, dpari_trace_thread(action->kind), lane);
     }
-    start = dpari_least(dpari_most(start, until[lane]), g->end[k]);
-    until[lane] = dpari_most(until[lane], g->end[k]);
-    dpari_trace_slice(t, g, a, rank, lane, start, g->end[k]);
+    start = dpari_least(dpari_most(start, until[lane]), desc->end[k]);
+    until[lane] = dpari_most(until[lane], desc->end[k]);
+    dpari_trace_slice(text, desc, action, rank, lane, start, desc->end[k]);
     if (other >= 0) {
-        dpari_trace_flow(t, g, a, rank, lane, start);
+        dpari_trace_flow(text, desc, action, rank, lane, start);
     }
 }
 
-static DPARI_COLD void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g,
+static DPARI_COLD void dpari_trace_rank(dpar_text *text, const dpar_schedule_draw_desc *desc,
                                         int32_t rank)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
     dpari_seek seek;
     int32_t i;
     dpari_zero(&seek, sizeof(seek));
-    dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
+    dpari_trace_name(text, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
-        dpari_trace_thread_name(t, rank, i, 0);
+        dpari_trace_thread_name(text, rank, i, 0);
     }
     for (i = 0; i < DPARI_TRACES * DPARI_TRACE_LANES; i++) {
         until[i] = i % DPARI_TRACE_LANES == 0 ? 0 : -1;
     }
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        int32_t kind = s->action[k].kind;
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        int32_t kind = schedule->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
-            dpari_trace_work(t, g, k, rank);
+            dpari_trace_work(text, desc, k, rank);
         } else if (kind != DPAR_ACTION_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
-                             &seek);
+            dpari_trace_rest(text, desc, k, rank,
+                             &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES], &seek);
         }
     }
 }
 
-static void dpari_trace_draw(dpar_text *t, const dpar_schedule_draw_desc *g)
+static void dpari_trace_draw(dpar_text *text, const dpar_schedule_draw_desc *desc)
 {
     int32_t r;
-    dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
-    dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
-    dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
-                     "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
-    for (r = 0; r < g->schedule->ranks; r++) {
-        dpari_trace_rank(t, g, r);
+    dpar_text_put(text, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
+    dpari_gantt_title(text, desc->title != NULL ? desc->title : "pipeline schedule");
+    dpar_text_put(text, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
+                        "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
+    for (r = 0; r < desc->schedule->ranks; r++) {
+        dpari_trace_rank(text, desc, r);
     }
-    dpar_text_put(t, "\n]}\n");
+    dpar_text_put(text, "\n]}\n");
 }
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *text,
+                                                   const dpar_schedule_draw_desc *desc,
                                                    int32_t format, dpar_why *why)
 {
     int64_t last = 0;
-    dpar_status st = dpari_gantt_check(g, &last, why);
+    dpar_status st = dpari_gantt_check(desc, &last, why);
     if (st != DPAR_OK) {
         return st;
     }
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
-        if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", g->width);
+        if (desc->width != 0 && (desc->width < 32 || desc->width > 4096)) {
+            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", desc->width);
         }
-        dpari_chart_draw(t, g, last);
+        dpari_chart_draw(text, desc, last);
         return DPAR_OK;
-    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
-    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(text, desc, last); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(text, desc); return DPAR_OK;
     default: return dpari_wrong(why, "format=%d; 0 to 2 are allowed", format);
     }
 }
@@ -11220,8 +11399,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
 
 /* A simulation with unit times and a picture of it, in one call. */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
-                                                     void *mem, int64_t bytes, dpar_text *t,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format,
+                                                     void *mem, int64_t bytes, dpar_text *text,
                                                      dpar_why *why)
 {
     dpar_schedule_times times;
@@ -11235,11 +11414,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     dpari_zero(&picture, sizeof picture);
     times.forward.all = times.input.all = times.weight.all = 1;
     how.times = &times;
-    own = dpari_schedule_simulate_bytes(s, &how);
+    own = dpari_schedule_simulate_bytes(schedule, &how);
     if (own < 0) {
         return dpari_wrong(why, "this is not a schedule");
     }
-    actions = s->begin[s->ranks];
+    actions = schedule->begin[schedule->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
         dpari_needs_bytes(why, need);
@@ -11250,16 +11429,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;
-    st = dpar_schedule_simulate(s, &how, &timing, how.end + actions, own, why);
+    st = dpar_schedule_simulate(schedule, &how, &timing, how.end + actions, own, why);
     if (st != DPAR_OK) {
         return st;
     }
-    picture.schedule = s;
+    picture.schedule = schedule;
     picture.start = how.start;
     picture.end = how.end;
     picture.unit = 1;
     picture.width = 100;
-    return dpar_schedule_draw(t, &picture, format, why);
+    return dpar_schedule_draw(text, &picture, format, why);
 }
 
 /* ==== schedule/schedule_selftest.c ==== */
@@ -11280,8 +11459,9 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     for (order.rule = 1; order.rule < DPAR_SCHEDULE_END; order.rule++) {
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
-            const dpar_action *a = &s.action[i];
-            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro_batch);
+            const dpar_action *action = &s.action[i];
+            sum = dpari_digest(sum, action->kind * INT32_C(4096) + action->stage * 256 +
+                                        action->micro_batch);
         }
     }
     return dpari_differs(sum, UINT32_C(1481399199), "schedules", why);

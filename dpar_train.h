@@ -155,7 +155,7 @@ typedef struct dpar_optimizer {
 /* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
  * epsilon 1e-8 and decay 0.01, as torch.optim.AdamW has. DPAR_OPTIMIZER_SGD has neither momentum
  * nor decay. Local. O(1). */
-DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
+DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 /* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
  * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
@@ -165,7 +165,7 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
  * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
  * decay is at least 0, and epsilon is above 0. */
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
 /* A piece of the parameters: elements index .. index + count - 1 of all of them. */
@@ -188,8 +188,9 @@ typedef struct dpar_optimizer_piece {
  * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
  * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
  * pointer that is NULL. */
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor);
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
+                                         const dpar_optimizer_piece *p, int64_t t, double rate,
+                                         double factor);
 
 /* Returns the factor that reduces the norm of the gradients to at most `limit`: min(1, limit /
  * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it. A limit of 0 or less gives 1. A
@@ -986,21 +987,21 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  *
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
  * or a pass is under way. */
-DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
 /* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
  * before its backward. It touches no memory: the passes write the gradients, or zero them when they
  * reach them. Local. O(units). */
-DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
  * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
  * status of a broken communicator. */
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of unit u, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides the memory of the
  * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, desc.reduce_last) or 0;
@@ -1014,13 +1015,13 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
  * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
  * are in use or have gradients that are not ready. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
  * use. */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
 /* Returns the address where the gradient of parameter i is added, of gradient_type. Returns NULL
  * unless its unit is between unshard in backward and ready. Local. O(1).
  *
@@ -1031,34 +1032,34 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
  * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
  * gradients are kept from one micro-batch to the next (ZeRO-1, desc.reduce_last) and an earlier
  * micro-batch of the step had this unit in backward. */
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
  * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
  * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
  * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
  * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
  * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
  * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
  * errors are those of comm.h. A pass that failed has also ended. */
-DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
 /* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
  * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
  * tensor parallelism), sum the squares of their norms.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
  * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
 /* Updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
  * factor: gradients are multiplied by it (dpar_optimizer_clip).
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
-DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 
 /* ---- state ---- */
 
@@ -1087,7 +1088,7 @@ enum {
  * communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
  * of it.
@@ -1096,7 +1097,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int
  *        parameter's unit. May be NULL.
  *
  * Local. O(1). */
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
 /* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
  * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
  * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
@@ -1105,8 +1106,8 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
  * off at the extent. It is loaded like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+                                      int32_t ranks, dpar_layout *layout, dpar_why *why);
 /* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
  * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
  * A negative status is a failure. */
@@ -1123,14 +1124,14 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
  * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
  * on one rank is reported on all; part of the state may then be replaced, so that you have to load
  * again. */
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
 /* Frees an fsdp and what make allocated. NULL is allowed. Waits for what is still under way.
  *
  * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
  * a pass is under way on communicators that are not broken; the fsdp then stays as it is. */
-DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
 
 /* ==== train/tensor.h ==== */
 
@@ -1204,11 +1205,11 @@ typedef struct dpar_tensor_parallel {
 /* Fills in what the layers of a group share.
  *
  * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
- *         n tokens, call dpar_split_init(&t->tokens, DPAR_SPLIT_EVEN, n, t->tokens.parts, 0, NULL).
- * counts: comm->size numbers that select sequence parallelism, or NULL.
+ *         n tokens, call dpar_split_init(&tp->tokens, DPAR_SPLIT_EVEN, n, tp->tokens.parts, 0,
+ * NULL). counts: comm->size numbers that select sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *tp, dpar_comm *comm,
                                                int32_t type, int64_t tokens, int64_t *counts,
                                                dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
@@ -1260,8 +1261,8 @@ typedef struct dpar_linear_arrays {
  * elements. A row layer costs an all-reduce of n out elements, or a reduce-scatter with sequence
  * parallelism. The arithmetic is 2 n in out. Fails with DPAR_E_ARG as described at the top of this
  * file, with the errors of matmul, and with those of comm.h. */
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a);
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                         const dpar_linear_arrays *arrays);
 /* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
  *
  * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
@@ -1270,8 +1271,8 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dp
  * all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress this overlaps
  * completely. With dx and dw the arithmetic is twice that of dpar_linear_forward. Fails as
  * dpar_linear_forward does. */
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                          const dpar_linear_arrays *a);
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                          const dpar_linear_arrays *arrays);
 
 /* The y of a column layer, and the x of a row layer, have only some of the features. If a layer
  * between them needs all features, dpar_redistribute (move.h) makes the cut features whole on every
@@ -1304,7 +1305,7 @@ typedef struct dpar_embedding_arrays {
  * parallelism, and O(n width). Fails with DPAR_E_ARG if an id does not exist. Fails with
  * DPAR_E_MISMATCH if ranks give different vocabularies or ids, which is noticed by the engines that
  * dpar_cross_entropy_forward names. */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens of
@@ -1312,7 +1313,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
  *
  * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
  * `gathered`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
@@ -1353,13 +1354,13 @@ typedef struct dpar_cross_entropy_arrays {
  * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
  * different vocabulary, targets, ignore, smoothing or z_loss, on engines that compare calls: shared
  * memory, and MPI with check. */
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
                                                 const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
  * the mean, scale is 1 / the tokens of all data-parallel ranks. Local. O(n rows). Fails as
  * dpar_cross_entropy_forward does. */
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
                                                  const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
@@ -1553,14 +1554,14 @@ DPAR_API dpar_status dpar_attention_make(dpar_comm *comm, const dpar_attention_d
  *
  * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
  * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
- * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
+ * the communicator's why, except for DPAR_E_ARG because plan or arrays is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                            const dpar_attention_arrays *a);
+                                            const dpar_attention_arrays *arrays);
 /* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and saved
  * must be as dpar_attention_forward left them. Collective. The top of this file gives the traffic.
  * Fails as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                             const dpar_attention_arrays *a);
+                                             const dpar_attention_arrays *arrays);
 
 /* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
  * dpar_halo_plan_free does. */
@@ -1934,23 +1935,23 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
  * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
-                                           const dpar_experts_arrays *a);
+                                           const dpar_experts_arrays *arrays);
 /* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
  * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
-                                          const dpar_experts_arrays *a);
+                                          const dpar_experts_arrays *arrays);
 /* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
  * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
  * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
-                                                   const dpar_experts_arrays *a);
+                                                   const dpar_experts_arrays *arrays);
 /* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
  * drows. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
-                                                    const dpar_experts_arrays *a);
+                                                    const dpar_experts_arrays *arrays);
 
 /* ==== train/pipeline.h ==== */
 
@@ -2110,21 +2111,21 @@ DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_des
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
  * desc.no_final_barrier some ranks learn of it in their next step. This breaks comm. Communicators
- * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
- * NULL or in a step. */
-DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
+ * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if
+ * `pipeline` is NULL or in a step. */
+DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.
  *
  * Local. O(messages under way). Fails with the error of a message that failed, described in the
  * communicator's why, and with DPAR_E_ARG for NULL. */
-DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline);
 /* Returns the numbers of slots of this rank.
  *
  * local: set to the number of buffers between stages of this rank. May be NULL.
  *
  * Local. O(1). */
-DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
+DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline, int32_t *local);
 /* Gathers the times of the last step from all ranks on rank 0.
  *
  * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
@@ -2132,12 +2133,12 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  *
  * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
  * Fails with DPAR_E_ARG without desc.start. */
-DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *pipeline, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Frees a pipeline, with its slots and the communicator that it split off. NULL is allowed.
  *
  * Collective. With tied_count it costs and fails as dpar_comm_free. */
-DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 
 #endif /* DPAR_TRAIN_H */
 
@@ -2218,18 +2219,18 @@ struct dpari_attention_method {
 typedef struct dpari_attention_method dpari_attention_method;
 
 /* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
-DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
                                int64_t *hi);
 /* Computes attention of all queries of the rank to the keys of one block, and merges it with the
  * result so far. Call it first with the own block, in which each query sees at least its own
  * key. */
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b);
 /* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays);
 /* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
  * b. */
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
 #endif /* DPARI_TRAIN_INTERNAL_H */
@@ -2261,7 +2262,7 @@ DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
 /* ==== train/attention_way.h ==== */
 
 /* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
-DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
 /* The type of sums: F64 or F32. */
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
@@ -2289,9 +2290,10 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
  * for the strategies that run it. */
 
 /* Returns the number of moments of an optimizer: 2, 1 or 0. */
-DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer);
 /* Returns the type of the moments for weights of this type. */
-DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
+                                                   int32_t weight_type);
 /* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);
@@ -2361,7 +2363,7 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 /* layers_norm - private: moments and norms in the host's memory. */
 
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
-DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call);
 
 /* Loops over a row process this many elements at a time. */
 enum { DPARI_ROW_PART = 256 };
@@ -2371,14 +2373,14 @@ enum { DPARI_ROW_PART = 256 };
 #define DPARI_ROW
 #endif
 /* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t step, int64_t count, double *to);
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
+                                   int64_t at, int64_t step, int64_t count, double *to);
 /* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
  * `room`. *as receives their type. */
-DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
 /* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
-DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
 /* ==== train/micro.h ==== */
@@ -2386,24 +2388,25 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
 /* micro - private: quantizes and dequantizes blocks in the formats of tensor cores (layers.h) in
  * the host's memory. Also reads and writes elements for blocks of all formats. */
 
-/* True if q is in the domain of its format. The caller has checked what all formats have in
+/* True if the call is in the domain of its format. The caller has checked what all formats have in
  * common. */
-DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *call);
 /* Returns the elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Quantize and dequantize block b of a q that fits. */
-DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
-DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
+/* Quantize and dequantize block b of a call that fits. */
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *call, int64_t b);
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b);
 
 /* ---- for all formats ---- */
 
 /* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
  * `room`. */
-DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int64_t i, int64_t n,
                                              float *room);
-/* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
+/* Stores n numbers in elements i .. i + n - 1 of call->x. With call->accumulate it adds them, and
  * overwrites its argument x. */
-DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i,
+                                     int64_t n);
 
 /* ==== train/ddp_private.h ==== */
 
@@ -2474,15 +2477,15 @@ struct dpar_zero1 {
 
 /* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
  * of the averages. */
-DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
+DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
 /* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
  * there is none. For tests and benchmarks. */
-DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
 /* The first element of this rank's share. */
-DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
 /* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
  * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
-DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
 
@@ -2608,15 +2611,15 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
  * sums. */
 
-DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
+DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
 {
-    dpari_zero(o, sizeof *o);
-    o->kind = kind;
+    dpari_zero(optimizer, sizeof *optimizer);
+    optimizer->kind = kind;
     if (kind == DPAR_OPTIMIZER_ADAMW) {
-        o->beta1 = 0.9;
-        o->beta2 = 0.999;
-        o->epsilon = 1e-8;
-        o->decay = 0.01;
+        optimizer->beta1 = 0.9;
+        optimizer->beta2 = 0.999;
+        optimizer->epsilon = 1e-8;
+        optimizer->decay = 0.01;
     }
 }
 
@@ -2626,18 +2629,19 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer)
 {
-    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW) {
         return 2;
     }
-    return o->momentum > 0.0 ? 1 : 0;
+    return optimizer->momentum > 0.0 ? 1 : 0;
 }
 
-DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
+                                                   int32_t weight_type)
 {
-    if (o->moment_type != DPAR_TYPE_NONE) {
-        return o->moment_type;
+    if (optimizer->moment_type != DPAR_TYPE_NONE) {
+        return optimizer->moment_type;
     }
     return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -2655,53 +2659,54 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     return DPAR_E_ARG;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                                     int32_t *moments, int32_t *moment_type,
-                                                     dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer,
+                                                     int32_t weight_type, int32_t *moments,
+                                                     int32_t *moment_type, dpar_why *why)
 {
-    if (o == NULL) {
+    if (optimizer == NULL) {
         return dpari_wrong(why, "optimizer: the optimizer is NULL");
     }
-    if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
-        (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
+    if ((optimizer->kind != DPAR_OPTIMIZER_ADAMW && optimizer->kind != DPAR_OPTIMIZER_SGD) ||
+        (optimizer->nesterov != 0 && optimizer->nesterov != 1) ||
+        (optimizer->stochastic != 0 && optimizer->stochastic != 1)) {
         return dpari_wrong(
             why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
-            o->kind, o->nesterov, o->stochastic);
+            optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
-    if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
+    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
         return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
-                           dpar_type_name(o->moment_type));
+                           dpar_type_name(optimizer->moment_type));
     }
-    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
+    if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
         return dpari_optimizer_say(
-            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", o->decay);
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", optimizer->decay);
     }
-    if (o->kind == DPAR_OPTIMIZER_ADAMW &&
-        (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
-         !dpari_finite(o->epsilon))) {
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW &&
+        (!dpari_optim_share(optimizer->beta1) || !dpari_optim_share(optimizer->beta2) ||
+         !(optimizer->epsilon > 0.0) || !dpari_finite(optimizer->epsilon))) {
         return dpari_optimizer_say(
             why,
             "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
             "epsilon %.9g (above 0, finite)",
-            o->beta1, o->beta2, o->epsilon);
+            optimizer->beta1, optimizer->beta2, optimizer->epsilon);
     }
-    if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
+    if (optimizer->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(optimizer->momentum)) {
         return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
-                                   o->momentum);
+                                   optimizer->momentum);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
                            dpar_type_name(weight_type));
     }
-    if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
+    if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
             why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
     }
     if (moments != NULL) {
-        *moments = dpari_optimizer_moments(o);
+        *moments = dpari_optimizer_moments(optimizer);
     }
     if (moment_type != NULL) {
-        *moment_type = dpari_optimizer_moment_type(o, weight_type);
+        *moment_type = dpari_optimizer_moment_type(optimizer, weight_type);
     }
     return DPAR_OK;
 }
@@ -3015,28 +3020,28 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
 
     /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
      * and the CPU. */
-    static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
+    static void dpari_optim_update(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_OPTIMIZER_ADAMW;
+    const int f64 = type == DPAR_F64, adamw = optimizer->kind == DPAR_OPTIMIZER_ADAMW;
 #if DPARI_OPTIM_WIDE
     if (now->wide > 1 && !f64 && n % 8 == 0) {
-        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);
+        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(optimizer, now, p, n);
         return;
     }
     if (now->wide) {
         if (adamw) {
-            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(o, now, p, n);
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(optimizer, now, p, n);
         } else {
-            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(o, now, p, n);
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(optimizer, now, p, n);
         }
         return;
     }
 #endif
     if (adamw) {
-        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(o, now, p, n);
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(optimizer, now, p, n);
     } else {
-        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(o, now, p, n);
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(optimizer, now, p, n);
     }
 }
 
@@ -3044,29 +3049,30 @@ enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
 /* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
  * for it. Weights and moments use different random numbers. */
-static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
-                              void *to, int32_t type, const double *from, int64_t i, int64_t n)
+static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                              int32_t what, void *to, int32_t type, const double *from, int64_t i,
+                              int64_t n)
 {
     const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
     const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
     float f[DPARI_ELEMENTS];
-    if (type != DPAR_BF16 || !o->stochastic) {
+    if (type != DPAR_BF16 || !optimizer->stochastic) {
         dpari_elements_store(to, from, i, n, type);
         return;
     }
     dpari_elements_store(f, from, 0, n, DPAR_F32);
-    dpari_random_round((unsigned char *)to + 2 * i, f, n, o->seed, stream, now->index + (uint64_t)i,
-                       what == DPARI_OPTIM_V ? 0 : 16);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, optimizer->seed, stream,
+                       now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 /* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
  * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
  * that were updated. */
-static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
+static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
     const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
-    const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
+    const int32_t type = p->weight_type, moments = dpari_optimizer_moments(optimizer);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
     dpari_optim_arrays all;
@@ -3086,13 +3092,14 @@ static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now
             dpari_kern_convert(g, DPAR_F32, from, p->gradient_type, some);
             all.g = g;
         }
-        dpari_optim_update(o, now, &all, type, some);
+        dpari_optim_update(optimizer, now, &all, type, some);
     }
     return n;
 }
 
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor)
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
+                                         const dpar_optimizer_piece *p, int64_t t, double rate,
+                                         double factor)
 {
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
@@ -3100,7 +3107,8 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     dpari_optim_arrays blocks;
     dpari_optim_now now;
     int64_t i;
-    if (p == NULL || dpar_optimizer_check(o, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+    if (p == NULL ||
+        dpar_optimizer_check(optimizer, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
         t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
@@ -3108,9 +3116,9 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     }
     now.rate = rate;
     now.factor = factor;
-    now.shrink = 1.0 - rate * o->decay;
-    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
-    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    now.shrink = 1.0 - rate * optimizer->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(optimizer->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
@@ -3118,7 +3126,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
-    for (i = dpari_optim_direct(o, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
+    for (i = dpari_optim_direct(optimizer, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
         dpari_elements_load(w, p->weight, i, n, p->weight_type);
         if (factor != 0.0) {
@@ -3131,14 +3139,14 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
             dpari_elements_load(v, p->v, i, n, type);
         }
         /* elements after n are ignored */
-        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
+        dpari_optim_update(optimizer, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
-            dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         }
         if (moments > 0) {
-            dpari_optim_store(o, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
         }
-        dpari_optim_store(o, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
+        dpari_optim_store(optimizer, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
     }
     return DPAR_OK;
 }
@@ -4899,32 +4907,33 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
  * formats. layers.c calls it for quantize and dequantize. */
 
 /* Converts elements of another type than F32 in `room`. */
-DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
+DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *call, int64_t i,
                                                       int64_t n, float *room)
 {
     double x[DPARI_ELEMENTS];
-    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_load(x, call->x, i, n, call->type);
     dpari_elements_store(room, x, 0, n, DPAR_F32);
     return room;
 }
 
-DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int64_t i, int64_t n,
                                              float *room)
 {
-    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
+    return call->type == DPAR_F32 ? (const float *)call->x + i
+                                  : dpari_quant_narrow(call, i, n, room);
 }
 
-DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
-    if (q->accumulate) {
-        dpari_elements_load(y, q->x, i, n, q->type);
+    if (call->accumulate) {
+        dpari_elements_load(y, call->x, i, n, call->type);
         for (k = 0; k < n; k++) {
             x[k] = y[k] + x[k];
         }
     }
-    dpari_elements_store(q->x, x, i, n, q->type);
+    dpari_elements_store(call->x, x, i, n, call->type);
 }
 
 /* A format: the floats of few bits that its codes are, and its blocks. */
@@ -4948,15 +4957,15 @@ static const dpari_micro *dpari_micro_of(int32_t format)
     return &all[format - DPAR_MEM_MXFP8];
 }
 
-DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q)
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *call)
 {
     const dpari_micro *f;
-    if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
+    if (call->format < DPAR_MEM_MXFP8 || call->format > DPAR_MEM_NVFP4) {
         return 0;
     }
-    f = dpari_micro_of(q->format);
-    return q->code_step >= f->block * f->bits / 8 && q->scale_step >= 1 &&
-           (q->stochastic == 0 || q->stochastic == 1);
+    f = dpari_micro_of(call->format);
+    return call->code_step >= f->block * f->bits / 8 && call->scale_step >= 1 &&
+           (call->stochastic == 0 || call->stochastic == 1);
 }
 
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
@@ -4998,14 +5007,14 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 }
 
 /* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
-DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
+DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, const dpari_micro *f,
                                              uint32_t scale)
 {
     uint32_t bits = scale << 23;
     float x;
     if (f->block == DPARI_MICRO_NV) {
         x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
-        return q->tensor != NULL ? x * *q->tensor : x;
+        return call->tensor != NULL ? x * *call->tensor : x;
     }
     if (scale == 0xffu) {
         bits = 0x7fc00000u; /* NaN */
@@ -5017,7 +5026,8 @@ DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const d
 }
 
 /* Returns the scale of a block whose largest |x| has the bits `most`. */
-static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
+static uint32_t dpari_micro_scale(const dpar_mem_quantize *call, const dpari_micro *f,
+                                  uint32_t most)
 {
     const int nv = f->block == DPARI_MICRO_NV;
     float x;
@@ -5029,37 +5039,37 @@ static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro 
     }
     dpari_elements_bits(&x, &most, 4);
     x /= 6.0f;
-    if (q->tensor != NULL) {
-        x /= *q->tensor;
+    if (call->tensor != NULL) {
+        x /= *call->tensor;
     }
     dpari_elements_bits(&most, &x, 4);
     return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
 }
 
-DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *call, int64_t b)
 {
-    const dpari_micro *f = dpari_micro_of(q->format);
-    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
-    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    const dpari_micro *f = dpari_micro_of(call->format);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, call->count - lo);
+    unsigned char *code = (unsigned char *)call->code + b * call->code_step;
     float room[DPARI_ELEMENTS], by;
-    const float *x = dpari_quant_read(q, lo, n, room);
+    const float *x = dpari_quant_read(call, lo, n, room);
     uint32_t words[4], size, most = 0, scale, c;
     int64_t i;
     for (i = 0; i < n; i++) {
         dpari_elements_bits(&size, &x[i], 4);
         most = (size & 0x7fffffffu) > most ? size & 0x7fffffffu : most;
     }
-    scale = dpari_micro_scale(q, f, most);
-    ((unsigned char *)q->scale)[b * q->scale_step] = (unsigned char)scale;
-    by = dpari_micro_unit(q, f, scale);
+    scale = dpari_micro_scale(call, f, most);
+    ((unsigned char *)call->scale)[b * call->scale_step] = (unsigned char)scale;
+    by = dpari_micro_unit(call, f, scale);
     for (i = 0; i < n; i++) {
-        const uint64_t at = q->index + (uint64_t)(lo + i);
+        const uint64_t at = call->index + (uint64_t)(lo + i);
         const float v = by > 0.0f ? x[i] / by : 0.0f; /* 0 if the scale is 0 or NaN */
         dpari_elements_bits(&size, &v, 4);
-        if (q->stochastic && (i == 0 || at % 4 == 0)) {
-            dpari_random_block(q->seed, q->stream, at / 4, words);
+        if (call->stochastic && (i == 0 || at % 4 == 0)) {
+            dpari_random_block(call->seed, call->stream, at / 4, words);
         }
-        c = dpari_micro_code(f, size & 0x7fffffffu, q->stochastic ? &words[at % 4] : NULL);
+        c = dpari_micro_code(f, size & 0x7fffffffu, call->stochastic ? &words[at % 4] : NULL);
         c |= c != 0 ? size >> 31 << (f->bits - 1) : 0;
         if (f->bits == 8) {
             code[i] = (unsigned char)c;
@@ -5069,13 +5079,14 @@ DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     }
 }
 
-DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b)
 {
-    const dpari_micro *f = dpari_micro_of(q->format);
+    const dpari_micro *f = dpari_micro_of(call->format);
     const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);
-    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
-    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
-    const float by = dpari_micro_unit(q, f, ((const unsigned char *)q->scale)[b * q->scale_step]);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, call->count - lo);
+    const unsigned char *code = (const unsigned char *)call->code + b * call->code_step;
+    const float by =
+        dpari_micro_unit(call, f, ((const unsigned char *)call->scale)[b * call->scale_step]);
     double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
     int64_t i;
@@ -5089,7 +5100,7 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
         }
     }
     dpari_elements_load(x, v, 0, n, DPAR_F32);
-    dpari_quant_give(q, x, lo, n);
+    dpari_quant_give(call, x, lo, n);
 }
 
 /* ==== train/layers.c ==== */
@@ -5427,40 +5438,41 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
 /* True if a token with this target counts in the loss. */
-static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
+static int dpari_entropy_counts(const dpar_mem_cross_entropy *loss, int64_t target)
 {
-    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
+    return target >= 0 && (loss->ignore == 0 || target != loss->ignore - 1);
 }
 
 /* Returns the address of a logit. */
-static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
+static void *dpari_entropy_at(const dpar_mem_cross_entropy *loss, int64_t at)
 {
-    return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
+    return (unsigned char *)loss->logits + at * dpar_type_bytes(loss->type);
 }
 
 /* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
  * came before, so that *most is not used. */
-static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                                  int64_t hi, int *first, double *most, double *sum)
+static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                                  int64_t lo, int64_t hi, int *first, double *most, double *sum)
 {
     for (; lo < hi; lo += DPARI_ROW_PART) {
         const int64_t some = dpari_least(DPARI_ROW_PART, hi - lo);
-        const void *x = dpari_entropy_at(e, lo);
-        *most = l->largest(x, e->type, *first ? dpari_element_get(x, e->type, 0) : *most, some);
+        const void *x = dpari_entropy_at(loss, lo);
+        *most = lanes->largest(x, loss->type, *first ? dpari_element_get(x, loss->type, 0) : *most,
+                               some);
         *first = 0;
-        *sum += l->total(x, e->type, some);
+        *sum += lanes->total(x, loss->type, some);
     }
 }
 
 /* Returns the sum of e^(logit - most) over a run. */
-static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                                  int64_t hi, double most)
+static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                                  int64_t lo, int64_t hi, double most)
 {
     const double by[3] = {most, 1.0, 0.0};
     double sum = 0.0;
     for (; lo < hi; lo += DPARI_ROW_PART) {
-        sum += l->exps(NULL, dpari_entropy_at(e, lo), e->type, by,
-                       dpari_least(DPARI_ROW_PART, hi - lo));
+        sum += lanes->exps(NULL, dpari_entropy_at(loss, lo), loss->type, by,
+                           dpari_least(DPARI_ROW_PART, hi - lo));
     }
     return sum;
 }
@@ -5468,156 +5480,159 @@ static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_ent
 /* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
  * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
  * so it is part of the third one. */
-static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                               int64_t token)
 {
-    const int64_t at = token * e->rows;
-    const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
+    const int64_t at = token * loss->rows;
+    const int64_t row = dpari_mem_row(&loss->target, dpari_mem_at(&loss->target, token));
     double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
     int first = 1;
     int32_t w;
     for (w = 0; w < 2; w++) {
-        dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+        dpari_entropy_largest(lanes, loss, at + loss->lo[w], at + loss->hi[w], &first, &most, &sum);
     }
     for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
-        below +=
-            dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+        below += dpari_entropy_below(lanes, loss, at + loss->lo[w], at + loss->hi[w],
+                                     most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
-        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
+        own = (1.0 - loss->smoothing) * dpari_element_get(loss->logits, loss->type, at + row);
     }
-    if (e->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
-        own += e->smoothing / (double)e->vocabulary * sum;
+    if (loss->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
+        own += loss->smoothing / (double)loss->vocabulary * sum;
     }
-    dpari_element_put(e->partial, e->type, 3 * token, most);
-    dpari_element_put(e->partial, e->type, 3 * token + 1, below);
-    dpari_element_put(e->partial, e->type, 3 * token + 2, own);
+    dpari_element_put(loss->partial, loss->type, 3 * token, most);
+    dpari_element_put(loss->partial, loss->type, 3 * token + 1, below);
+    dpari_element_put(loss->partial, loss->type, 3 * token + 2, own);
 }
 
 /* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
  * Returns NaN if no rank has an exponential above 0. */
-static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
+static double dpari_entropy_unite(const dpar_mem_cross_entropy *loss, int64_t token,
                                   double *subtracted)
 {
     double most = 0.0, sum = 0.0, own = 0.0;
     int first = 1;
     int32_t r;
-    for (r = 0; r < e->ranks; r++) {
-        const int64_t at = 3 * (r * e->tokens + token);
-        const double m = dpari_element_get(e->all, e->type, at);
-        own += dpari_element_get(e->all, e->type, at + 2);
-        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+    for (r = 0; r < loss->ranks; r++) {
+        const int64_t at = 3 * (r * loss->tokens + token);
+        const double m = dpari_element_get(loss->all, loss->type, at);
+        own += dpari_element_get(loss->all, loss->type, at + 2);
+        if (!(dpari_element_get(loss->all, loss->type, at + 1) <= 0.0) && (first || m > most)) {
             most = m;
             first = 0;
         }
     }
-    for (r = 0; r < e->ranks; r++) {
-        const int64_t at = 3 * (r * e->tokens + token);
-        const double s = dpari_element_get(e->all, e->type, at + 1);
+    for (r = 0; r < loss->ranks; r++) {
+        const int64_t at = 3 * (r * loss->tokens + token);
+        const double s = dpari_element_get(loss->all, loss->type, at + 1);
         if (!(s <= 0.0)) {
-            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
+            sum += s * dpari_exp(dpari_element_get(loss->all, loss->type, at) - most);
         }
     }
     *subtracted = own;
     return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
 }
 
-static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
+static void dpari_entropy_loss(const dpar_mem_cross_entropy *loss)
 {
     dpar_cross_entropy_sum made;
     double subtracted;
     int64_t i;
     dpari_zero(&made, sizeof made);
-    for (i = 0; i < e->tokens; i++) {
-        const int counts = dpari_entropy_counts(e, dpari_mem_at(&e->target, i));
-        const double lse = dpari_entropy_unite(e, i, &subtracted);
-        e->lse[i] = lse;
-        if (e->loss != NULL) {
-            e->loss[i] = counts ? lse - subtracted + e->z_loss * lse * lse : 0.0;
+    for (i = 0; i < loss->tokens; i++) {
+        const int counts = dpari_entropy_counts(loss, dpari_mem_at(&loss->target, i));
+        const double lse = dpari_entropy_unite(loss, i, &subtracted);
+        loss->lse[i] = lse;
+        if (loss->loss != NULL) {
+            loss->loss[i] = counts ? lse - subtracted + loss->z_loss * lse * lse : 0.0;
         }
         made.loss += counts ? lse - subtracted : 0.0;
-        made.z_loss += counts ? e->z_loss * lse * lse : 0.0;
+        made.z_loss += counts ? loss->z_loss * lse * lse : 0.0;
         made.tokens += counts;
     }
-    if (e->sum != NULL) {
-        *e->sum = made;
+    if (loss->sum != NULL) {
+        *loss->sum = made;
     }
 }
 
 /* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
  * V). */
-static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                              int64_t hi, const double *by)
+static void dpari_entropy_run(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                              int64_t lo, int64_t hi, const double *by)
 {
     if (lo < hi) {
-        (void)l->exps(dpari_entropy_at(e, lo), dpari_entropy_at(e, lo), e->type, by, hi - lo);
+        (void)lanes->exps(dpari_entropy_at(loss, lo), dpari_entropy_at(loss, lo), loss->type, by,
+                          hi - lo);
     }
 }
 
 /* Replaces the logits of a token by their gradient. Columns that are padding become 0. */
-static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
+static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                    int64_t token)
 {
-    const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
-    const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
-    const int counts = dpari_entropy_counts(e, target);
-    const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
-    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z_loss * lse);
-    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
-    unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    const int64_t bytes = dpar_type_bytes(loss->type), at = token * loss->rows;
+    const int64_t target = dpari_mem_at(&loss->target, token),
+                  row = dpari_mem_row(&loss->target, target);
+    const int counts = dpari_entropy_counts(loss, target);
+    const double smooth = loss->scale * loss->smoothing / (double)dpari_most(1, loss->vocabulary);
+    const double lse = loss->lse[token], factor = loss->scale * (1.0 + 2.0 * loss->z_loss * lse);
+    double hot = row >= 0 ? dpari_element_get(loss->logits, loss->type, at + row) : 0.0;
+    unsigned char *line = (unsigned char *)loss->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
     int64_t done = 0; /* columns before this one are done */
     int32_t w;
     for (w = 0; w < 2; w++) {
-        const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
+        const int64_t lo = loss->lo[w], hi = counts ? loss->hi[w] : lo;
         dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
-        dpari_entropy_run(l, e, at + lo, at + hi, by);
+        dpari_entropy_run(lanes, loss, at + lo, at + hi, by);
         done = hi;
     }
-    dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
+    dpari_zero(line + done * bytes, (size_t)((loss->rows - done) * bytes));
     if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
-        hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
-        dpari_element_put(e->logits, e->type, at + row, hot);
+        hot = factor * dpari_exp(hot - lse) - smooth - loss->scale * (1.0 - loss->smoothing);
+        dpari_element_put(loss->logits, loss->type, at + row, hot);
     }
 }
 
-static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
+static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
 {
-    const int some = e->tokens > 0, wide = some && e->rows > 0;
-    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
-        e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
-        !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
-        e->smoothing > 1.0) {
+    const int some = loss->tokens > 0, wide = some && loss->rows > 0;
+    if (loss->tokens < 0 || loss->rows < 0 || !dpari_is_wide(loss->type) || loss->lo[0] < 0 ||
+        loss->hi[0] < loss->lo[0] || loss->lo[1] < loss->hi[0] || loss->hi[1] < loss->lo[1] ||
+        loss->hi[1] > loss->rows || !dpari_mem_index_fits(&loss->target, loss->tokens) ||
+        !(loss->smoothing >= 0.0) || loss->smoothing > 1.0) {
         return 0;
     }
-    switch (e->phase) {
+    switch (loss->phase) {
     case DPAR_MEM_CROSS_ENTROPY_PART:
-        return !(wide && e->logits == NULL) && !(some && e->partial == NULL);
+        return !(wide && loss->logits == NULL) && !(some && loss->partial == NULL);
     case DPAR_MEM_CROSS_ENTROPY_LOSS:
-        return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
+        return loss->ranks > 0 && !(some && (loss->all == NULL || loss->lse == NULL));
     case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
-        return !(wide && e->logits == NULL) && !(some && e->lse == NULL);
+        return !(wide && loss->logits == NULL) && !(some && loss->lse == NULL);
     default: return 0;
     }
 }
 
-static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
+static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;
     (void)ctx;
-    if (!dpari_entropy_fits(e)) {
+    if (!dpari_entropy_fits(loss)) {
         return DPAR_E_ARG;
     }
-    if (e->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
-        dpari_entropy_loss(e);
+    if (loss->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
+        dpari_entropy_loss(loss);
         return DPAR_OK;
     }
-    l = dpari_lanes_for(e->tokens * e->rows);
-    for (i = 0; i < e->tokens; i++) {
-        if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-            dpari_entropy_part(&l, e, i);
+    l = dpari_lanes_for(loss->tokens * loss->rows);
+    for (i = 0; i < loss->tokens; i++) {
+        if (loss->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
+            dpari_entropy_part(&l, loss, i);
         } else {
-            dpari_entropy_gradient(&l, e, i);
+            dpari_entropy_gradient(&l, loss, i);
         }
     }
     return DPAR_OK;
@@ -5627,7 +5642,7 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
  * less). */
-static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
+static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
     const double nothing = -1e30; /* the lse of a query that sees no key is at most this */
@@ -5641,9 +5656,9 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
         less[k] = a > b ? b - a : a - b;
     }
-    (void)l->exps(less, less, DPAR_F64, by, rows);
+    (void)lanes->exps(less, less, DPAR_F64, by, rows);
     dpari_kern_copy(more, less, rows * 8, 0);
-    l->logs(more, rows);
+    lanes->logs(more, rows);
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
@@ -5654,7 +5669,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
         } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
-            dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
+            dpari_row_add(lanes, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
@@ -5681,7 +5696,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 /* Returns the scale of elements lo .. hi - 1. */
-static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
+static float dpari_quant_scale(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t lo,
                                int64_t hi)
 {
     const uint32_t nan = 0x7fc00000u;
@@ -5690,103 +5705,106 @@ static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q,
     int64_t i;
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        const uint32_t size = l->size(dpari_quant_read(q, i, n, room), n);
+        const uint32_t size = lanes->size(dpari_quant_read(call, i, n, room), n);
         most = size > most ? size : most;
     }
     dpari_elements_bits(&scale, most < 0x7f800000u ? &most : &nan, 4);
-    scale /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    scale /= call->code_type == DPAR_I8 ? 127.0f : 448.0f;
     return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
 /* Quantizes block b. */
-static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t b)
 {
-    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const float scale = dpari_quant_scale(l, q, lo, hi);
-    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    const int64_t lo = b * call->block, hi = dpari_least(lo + call->block, call->count);
+    const float scale = dpari_quant_scale(lanes, call, lo, hi);
+    unsigned char *code = (unsigned char *)call->code + b * call->code_step;
     float room[DPARI_ELEMENTS];
     int64_t i;
-    dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
+    dpari_elements_bits((unsigned char *)call->scale + b * call->scale_step, &scale, 4);
     if (!(scale > 0.0f)) {
         dpari_zero(code, (size_t)(hi - lo));
         return;
     }
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        l->codes(code + (i - lo), dpari_quant_read(q, i, n, room), scale, n, q->code_type);
+        lanes->codes(code + (i - lo), dpari_quant_read(call, i, n, room), scale, n,
+                     call->code_type);
     }
 }
 
-/* Returns the blocks of q as lanes.h describes them. */
-static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
+/* Returns the blocks of a call as lanes.h describes them. */
+static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;
-    b.code = (const unsigned char *)q->code;
-    b.scale = (const unsigned char *)q->scale;
-    b.code_step = q->code_step;
-    b.scale_step = q->scale_step;
-    b.block = q->block;
-    b.count = q->count;
-    b.type = q->code_type;
-    b.add = q->accumulate;
+    b.code = (const unsigned char *)call->code;
+    b.scale = (const unsigned char *)call->scale;
+    b.code_step = call->code_step;
+    b.scale_step = call->scale_step;
+    b.block = call->block;
+    b.count = call->count;
+    b.type = call->code_type;
+    b.add = call->accumulate;
     return b;
 }
 
 /* Dequantizes block b into a type other than F32. */
-DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
-                                              int64_t b)
+DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *lanes,
+                                              const dpar_mem_quantize *call, int64_t b)
 {
-    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    dpari_lanes_blocks part = dpari_quant_blocks(q);
+    const int64_t lo = b * call->block, hi = dpari_least(lo + call->block, call->count);
+    dpari_lanes_blocks part = dpari_quant_blocks(call);
     double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
     int64_t i;
-    part.code += b * q->code_step;
-    part.scale += b * q->scale_step;
+    part.code += b * call->code_step;
+    part.scale += b * call->scale_step;
     part.add = 0;
     for (i = lo; i < hi; i += DPARI_ELEMENTS, part.code += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
         part.block = part.count = n;
-        l->values(v, &part);
-        l->widen(x, v, n);
-        dpari_quant_give(q, x, i, n);
+        lanes->values(v, &part);
+        lanes->widen(x, v, n);
+        dpari_quant_give(call, x, i, n);
     }
 }
 
-static int dpari_quant_fits(const dpar_mem_quantize *q)
+static int dpari_quant_fits(const dpar_mem_quantize *call)
 {
-    if (q->count < 0 || !dpari_is_float(q->type) || (q->accumulate != 0 && q->accumulate != 1) ||
-        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+    if (call->count < 0 || !dpari_is_float(call->type) ||
+        (call->accumulate != 0 && call->accumulate != 1) ||
+        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
         return 0;
     }
-    if (q->format != 0) {
-        return dpari_micro_fits(q);
+    if (call->format != 0) {
+        return dpari_micro_fits(call);
     }
-    return q->block >= 1 && (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) &&
-           q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
+    return call->block >= 1 && (call->code_type == DPAR_I8 || call->code_type == DPAR_F8) &&
+           call->code_step >= call->block && call->scale_step >= 4 && call->scale_step % 4 == 0;
 }
 
 /* Returns the number of blocks. */
-static int64_t dpari_quant_count(const dpar_mem_quantize *q)
+static int64_t dpari_quant_count(const dpar_mem_quantize *call)
 {
-    return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
+    return dpari_ceil_div(call->count,
+                          call->format != 0 ? dpari_micro_elements(call->format) : call->block);
 }
 
-static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
+static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q) || q->accumulate) {
+    if (!dpari_quant_fits(call) || call->accumulate) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(q->count);
-    blocks = dpari_quant_count(q);
+    l = dpari_lanes_for(call->count);
+    blocks = dpari_quant_count(call);
     for (b = 0; b < blocks; b++) {
-        if (q->format != 0) {
-            dpari_micro_block(q, b);
+        if (call->format != 0) {
+            dpari_micro_block(call, b);
         } else {
-            dpari_quant_block(&l, q, b);
+            dpari_quant_block(&l, call, b);
         }
     }
     return DPAR_OK;
@@ -5794,27 +5812,27 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 
 /* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
  * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
-static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
+static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     dpari_lanes_blocks all;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q)) {
+    if (!dpari_quant_fits(call)) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(q->count);
-    blocks = dpari_quant_count(q);
-    if (q->type == DPAR_F32 && q->format == 0) {
-        all = dpari_quant_blocks(q);
-        l.values((float *)q->x, &all);
+    l = dpari_lanes_for(call->count);
+    blocks = dpari_quant_count(call);
+    if (call->type == DPAR_F32 && call->format == 0) {
+        all = dpari_quant_blocks(call);
+        l.values((float *)call->x, &all);
         return DPAR_OK;
     }
     for (b = 0; b < blocks; b++) {
-        if (q->format != 0) {
-            dpari_micro_unblock(q, b);
+        if (call->format != 0) {
+            dpari_micro_unblock(call, b);
         } else {
-            dpari_quant_values(&l, q, b);
+            dpari_quant_values(&l, call, b);
         }
     }
     return DPAR_OK;
@@ -5910,8 +5928,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t step, int64_t count, double *to)
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
+                                   int64_t at, int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -5922,7 +5940,7 @@ DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t 
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
-        l->widen(to, (const float *)x + at, count);
+        lanes->widen(to, (const float *)x + at, count);
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
         for (i = 0; i < count; i++) {
@@ -5936,7 +5954,7 @@ DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t 
     }
 }
 
-DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, const void *x,
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *lanes, const void *x,
                                                        int32_t type, int64_t at, int64_t count,
                                                        double *room, int32_t *as)
 {
@@ -5945,11 +5963,11 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, con
         return (const unsigned char *)x + at * dpar_type_bytes(type);
     }
     *as = DPAR_F64;
-    dpari_row_read(l, x, type, at, 1, count, room);
+    dpari_row_read(lanes, x, type, at, 1, count, room);
     return room;
 }
 
-DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n)
 {
     int64_t i;
@@ -5960,7 +5978,7 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
             y[i] = keep * y[i] + scale * x[i];
         }
     } else {
-        l->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
+        lanes->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
     }
 }
 
@@ -5989,35 +6007,35 @@ typedef struct dpari_moments_held {
 
 /* Computes the moments of the elements held, in two passes, and merges them. No number is then far
  * from the mean that is subtracted from it. */
-static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
+static void dpari_moments_flush(const dpari_lanes *lanes, dpari_moments_held *h)
 {
     dpar_moments one;
     if (h->count > 0) {
         one.count = (double)h->count;
-        one.mean = l->total(h->part, DPAR_F64, h->count) / one.count;
-        one.m2 = l->about(h->part, DPAR_F64, one.mean, h->count);
+        one.mean = lanes->total(h->part, DPAR_F64, h->count) / one.count;
+        one.m2 = lanes->about(h->part, DPAR_F64, one.mean, h->count);
         dpari_moments_merge(h->to, &one);
     }
     h->count = 0;
 }
 
 /* Reads a row into h, and merges each full part. */
-static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
+static void dpari_moments_row(const dpari_lanes *lanes, const dpar_mem_moments *m, int64_t at,
                               int64_t step, int64_t count, dpari_moments_held *h)
 {
     int64_t k, some;
     for (k = 0; k < count; k += some) {
         some = dpari_least(DPARI_ROW_PART - h->count, count - k);
-        dpari_row_read(l, m->x, m->type, at + k * step, step, some, h->part + h->count);
+        dpari_row_read(lanes, m->x, m->type, at + k * step, step, some, h->part + h->count);
         h->count += some;
         if (h->count == DPARI_ROW_PART) {
-            dpari_moments_flush(l, h);
+            dpari_moments_flush(lanes, h);
         }
     }
 }
 
 /* Computes the moments of a plane, row by row along the last dim. */
-static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
+static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments *m, int64_t plane,
                                 dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
@@ -6033,7 +6051,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
     held.count = 0;
     held.to = to;
     do {
-        dpari_moments_row(l, m, first, last >= 0 ? m->stride[last] : 0,
+        dpari_moments_row(lanes, m, first, last >= 0 ? m->stride[last] : 0,
                           last >= 0 ? m->extent[last] : 1, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
@@ -6044,7 +6062,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
             at[d] = 0;
         }
     } while (d >= 0);
-    dpari_moments_flush(l, &held);
+    dpari_moments_flush(lanes, &held);
 }
 
 /* Returns the number of points of a plane. */
@@ -6105,25 +6123,27 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
 /* ---- norms ----------------------------------------------------------------------------------- */
 
 /* Returns the scale of the channel of a plane. */
-static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+static double dpari_norm_scale(const dpar_mem_norm *call, int64_t plane)
 {
-    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
+    return call->scale != NULL ? dpari_element_get(call->scale, call->type, plane % call->channels)
+                               : 1.0;
 }
 
 /* Returns the set that a plane belongs to: its channel, or the group of its sample. */
-static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+static int64_t dpari_norm_set(const dpar_mem_norm *call, int64_t plane)
 {
-    const int64_t channel = plane % m->channels;
-    return m->groups == 0 ? channel
-                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+    const int64_t channel = plane % call->channels;
+    return call->groups == 0
+               ? channel
+               : plane / call->channels * call->groups + channel / (call->channels / call->groups);
 }
 
 /* Advances `at` to the next row of a plane. Returns 0 at the end. */
-static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
+static int dpari_norm_row(const dpar_mem_norm *call, int64_t *at)
 {
     int32_t d;
-    for (d = m->dims - 2; d >= 0; d--) {
-        if (++at[d] < m->extent[d]) {
+    for (d = call->dims - 2; d >= 0; d--) {
+        if (++at[d] < call->extent[d]) {
             return 1;
         }
         at[d] = 0;
@@ -6132,177 +6152,185 @@ static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 }
 
 /* Returns the element at which a row begins. */
-static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+static int64_t dpari_norm_at(const dpar_mem_norm *call, const dpar_mem_planes *p, int64_t plane,
                              const int64_t *at)
 {
     int64_t first = plane * p->step;
     int32_t d;
-    for (d = 0; d + 1 < m->dims; d++) {
+    for (d = 0; d + 1 < call->dims; d++) {
         first += at[d] * p->stride[d];
     }
     return first;
 }
 
 /* Returns the elements from one point of a row to the next. */
-static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+static int64_t dpari_norm_step(const dpar_mem_norm *call, const dpar_mem_planes *p)
 {
-    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+    return call->dims > 0 ? p->stride[call->dims - 1] : 0;
 }
 
 /* Sets `at` to the first row. Returns the length of a row, or 0 if the plane has no points. */
-static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_layer_points(m->extent, m->dims) == 0 ? 0
-           : m->dims > 0                               ? m->extent[m->dims - 1]
-                                                       : 1;
+    return dpari_layer_points(call->extent, call->dims) == 0 ? 0
+           : call->dims > 0                                  ? call->extent[call->dims - 1]
+                                                             : 1;
 }
 
 /* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
  * `room`. */
-static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
+static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm *call,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
 {
     if (direct) {
-        return (const unsigned char *)p->data + at * dpar_type_bytes(m->type);
+        return (const unsigned char *)p->data + at * dpar_type_bytes(call->type);
     }
-    dpari_row_read(l, p->data, m->type, at, dpari_norm_step(m, p), count, room);
+    dpari_row_read(lanes, p->data, call->type, at, dpari_norm_step(call, p), count, room);
     return room;
 }
 
-static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
+static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t count,
+                             const double *from)
 {
-    const int64_t step = dpari_norm_step(m, &m->to);
+    const int64_t step = dpari_norm_step(call, &call->to);
     int64_t i;
     for (i = 0; i < count; i++) {
-        dpari_element_put(m->to.data, m->type, at + i * step, from[i]);
+        dpari_element_put(call->to.data, call->type, at + i * step, from[i]);
     }
 }
 
 /* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
-static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
 {
     int64_t i;
     int32_t r;
     for (i = 0; i < sets; i++) {
         dpar_moments all;
         dpari_zero(&all, sizeof all);
-        for (r = 0; r < m->ranks; r++) {
-            const double *one = m->all + 3 * (r * sets + i);
+        for (r = 0; r < call->ranks; r++) {
+            const double *one = call->all + 3 * (r * sets + i);
             dpar_moments part;
             part.count = one[0];
             part.mean = one[1];
             part.m2 = one[2];
             dpari_moments_merge(&all, &part);
         }
-        m->saved[2 * i] = all.mean;
-        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+        call->saved[2 * i] = all.mean;
+        call->saved[2 * i + 1] =
+            1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + call->epsilon);
     }
 }
 
-static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
+static void *dpari_norm_there(const dpar_mem_norm *call, int64_t at)
 {
-    return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
+    return (unsigned char *)call->to.data + at * dpar_type_bytes(call->type);
 }
 
 /* Computes y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
 {
-    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->to);
     const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[DPARI_ROW_PART];
     double by[3];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
-    by[0] = saved[1] * dpari_norm_scale(m, plane);
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
+    by[0] = saved[1] * dpari_norm_scale(call, plane);
     by[1] = saved[0];
-    by[2] = m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
+    by[2] = call->shift != NULL ? dpari_element_get(call->shift, call->type, plane % call->channels)
+                                : 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room);
-            l->line(direct ? dpari_norm_there(m, out + k) : room, x, type, by, some);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room);
+            lanes->line(direct ? dpari_norm_there(call, out + k) : room, x, type, by, some);
             if (!direct) {
-                dpari_norm_write(m, out + k * step_out, some, room);
+                dpari_norm_write(call, out + k * step_out, some, room);
             }
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
+static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
                             double *sum)
 {
-    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
     const double mean = saved[0], inverse = saved[1];
     double total;
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->dy);
     const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
             const void *g =
-                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
-            sum[1] += l->product(g, x, type, mean, some, &total) * inverse;
+                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
+            sum[1] += lanes->product(g, x, type, mean, some, &total) * inverse;
             sum[0] += total;
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
-static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t sets)
 {
-    const double points = (double)dpari_layer_points(m->extent, m->dims);
+    const double points = (double)dpari_layer_points(call->extent, call->dims);
     int64_t p;
-    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
-    for (p = 0; p < m->planes; p++) {
-        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
-        dpari_norm_sums(l, m, p, sum);
-        t[0] += sum[0] * dpari_norm_scale(m, p);
-        t[1] += sum[1] * dpari_norm_scale(m, p);
+    dpari_zero(call->total, (size_t)(3 * sets) * sizeof *call->total);
+    for (p = 0; p < call->planes; p++) {
+        double *t = &call->total[3 * dpari_norm_set(call, p)], *sum = &call->sums[2 * p];
+        dpari_norm_sums(lanes, call, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(call, p);
+        t[1] += sum[1] * dpari_norm_scale(call, p);
         t[2] += points;
-        if (m->shift_gradient != NULL) {
-            m->shift_gradient[p % m->channels] += sum[0];
+        if (call->shift_gradient != NULL) {
+            call->shift_gradient[p % call->channels] += sum[0];
         }
-        if (m->scale_gradient != NULL) {
-            m->scale_gradient[p % m->channels] += sum[1];
+        if (call->scale_gradient != NULL) {
+            call->scale_gradient[p % call->channels] += sum[1];
         }
     }
 }
 
 /* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
  * deviation, where xhat = (x - mean) / deviation. */
-static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
 {
-    const int64_t set = dpari_norm_set(m, plane);
-    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
-    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
-    const double inverse = m->saved[2 * set + 1];
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
-    const int64_t step_to = dpari_norm_step(m, &m->to);
+    const int64_t set = dpari_norm_set(call, plane);
+    const double *total = &call->total[3 * set], scale = dpari_norm_scale(call, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = call->saved[2 * set];
+    const double inverse = call->saved[2 * set + 1];
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->dy);
+    const int64_t step_to = dpari_norm_step(call, &call->to);
     const int direct = step_in == 1 && step_out == 1 && step_to == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
     double by[5];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
     by[0] = inverse;
     by[1] = scale;
     by[2] = total[0] / n;
@@ -6312,69 +6340,71 @@ static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, in
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
-        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t to = dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
             const void *g =
-                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
-            l->slope(direct ? dpari_norm_there(m, to + k) : room[0], x, g, type, by, some);
+                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
+            lanes->slope(direct ? dpari_norm_there(call, to + k) : room[0], x, g, type, by, some);
             if (!direct) {
-                dpari_norm_write(m, to + k * step_to, some, room[0]);
+                dpari_norm_write(call, to + k * step_to, some, room[0]);
             }
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* True if no array that the phase needs is NULL. */
-static int dpari_norm_fits(const dpar_mem_norm *m)
+static int dpari_norm_fits(const dpar_mem_norm *call)
 {
-    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
-    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
-    for (d = 0; d < m->dims && !negative; d++) {
-        negative = m->extent[d] < 0;
+    const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = call->phase == DPAR_MEM_NORM_APPLY || call->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = call->dims < 0 || call->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < call->dims && !negative; d++) {
+        negative = call->extent[d] < 0;
     }
-    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
-        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
-        m->planes % m->channels != 0 || m->groups < 0 ||
-        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+    if (negative || call->phase < DPAR_MEM_NORM_MERGE || call->phase > DPAR_MEM_NORM_GRADIENT ||
+        !dpari_is_wide(call->type) || call->planes < 0 || call->channels < 1 ||
+        call->planes % call->channels != 0 || call->groups < 0 ||
+        (call->groups > 0 && call->channels % call->groups != 0) || call->ranks < 0) {
         return 0;
     }
-    if (m->planes == 0) {
+    if (call->planes == 0) {
         return 1;
     }
-    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
-        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+    if (call->saved == NULL || (!walks && call->all == NULL && call->ranks > 0) ||
+        (sums && call->sums == NULL) ||
+        (call->phase >= DPAR_MEM_NORM_SUMS && call->total == NULL)) {
         return 0;
     }
-    return dpari_layer_points(m->extent, m->dims) == 0 || !walks ||
-           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
-            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+    return dpari_layer_points(call->extent, call->dims) == 0 || !walks ||
+           (call->x.data != NULL && (!writes || call->to.data != NULL) &&
+            (call->phase < DPAR_MEM_NORM_SUMS || call->dy.data != NULL));
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 {
     dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
-    if (!dpari_norm_fits(m)) {
+    if (!dpari_norm_fits(call)) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
-    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
-    if (m->phase == DPAR_MEM_NORM_MERGE) {
-        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
-    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
-        dpari_norm_totals(&l, m, m->planes > 0 ? sets : 0);
+    l = dpari_lanes_for(call->planes * dpari_layer_points(call->extent, call->dims));
+    sets = call->groups == 0 ? call->channels : call->planes / call->channels * call->groups;
+    if (call->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(call, call->planes > 0 ? sets : 0);
+    } else if (call->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(&l, call, call->planes > 0 ? sets : 0);
     }
-    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(&l, m, p);
+    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(&l, call, p);
     }
-    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(&l, m, p);
+    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(&l, call, p);
     }
     return DPAR_OK;
 }
@@ -6644,116 +6674,117 @@ static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, i
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
 {
     const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, desc->params);
-    dpari_fact_type(f, "type", 0, desc->type);
-    dpari_fact_type(f, "wire_type", 0, dpari_ddp_wire(desc));
-    dpari_fact(f, "gradients != NULL", 0, desc->gradients != NULL);
-    dpari_fact(f, "arrays != NULL", 0, desc->arrays != NULL);
-    dpari_fact(f, "sum", 0, desc->sum);
-    dpari_fact(f, "require_ready", 0, desc->require_ready);
-    dpari_fact(f, "track_used", 0, desc->track_used);
-    dpari_fact(f, "hook != NULL", 0, desc->hook != NULL);
-    dpari_fact(f, "check_finite", 0, desc->check_finite);
-    dpari_fact(f, "first_bucket_bytes in elements", 0, how.first);
-    dpari_fact(f, "bucket_bytes in elements", 0, how.size);
-    dpari_fact(f, "align", 0, how.align);
+    dpari_fact(facts, "the number of parameters", 0, desc->params);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact_type(facts, "wire_type", 0, dpari_ddp_wire(desc));
+    dpari_fact(facts, "gradients != NULL", 0, desc->gradients != NULL);
+    dpari_fact(facts, "arrays != NULL", 0, desc->arrays != NULL);
+    dpari_fact(facts, "sum", 0, desc->sum);
+    dpari_fact(facts, "require_ready", 0, desc->require_ready);
+    dpari_fact(facts, "track_used", 0, desc->track_used);
+    dpari_fact(facts, "hook != NULL", 0, desc->hook != NULL);
+    dpari_fact(facts, "check_finite", 0, desc->check_finite);
+    dpari_fact(facts, "first_bucket_bytes in elements", 0, how.first);
+    dpari_fact(facts, "bucket_bytes in elements", 0, how.size);
+    dpari_fact(facts, "align", 0, how.align);
     for (i = 0; i < desc->params; i++) {
-        dpari_fact(f, "count[#]", i, desc->count[i]);
+        dpari_fact(facts, "count[#]", i, desc->count[i]);
     }
 }
 
 /* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
  * copy. */
-static void dpari_ddp_follow(dpar_ddp *d)
+static void dpari_ddp_follow(dpar_ddp *ddp)
 {
     int32_t i;
     int64_t end = 0;
-    for (i = 0; i < d->params; i++) {
-        d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
-            end += d->count[i];
+    for (i = 0; i < ddp->params; i++) {
+        ddp->start[i] = end;
+        if (ddp->array == NULL || dpari_ddp_packs(ddp->comm, &ddp->desc, i)) {
+            end += ddp->count[i];
         }
-        if (d->array != NULL) {
-            d->array[i] = d->desc.arrays[i];
+        if (ddp->array != NULL) {
+            ddp->array[i] = ddp->desc.arrays[i];
         }
     }
-    d->start[i] = end;
-    for (i = 0; i < d->buckets; i++) {
-        dpar_bucket *b = &d->bucket[i];
-        b->lo = d->start[b->first_param];
-        b->hi = d->start[b->end_param];
+    ddp->start[i] = end;
+    for (i = 0; i < ddp->buckets; i++) {
+        dpar_bucket *b = &ddp->bucket[i];
+        b->lo = ddp->start[b->first_param];
+        b->hi = ddp->start[b->end_param];
         b->used = b->hi - b->lo;
     }
-    d->elements = end;
+    ddp->elements = end;
 }
 
 /* Computes the buckets and allocates memory for the gradients and their copy. */
-static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
+static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
 {
-    const dpar_ddp_desc *desc = &d->desc;
+    const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->comm, desc);
+    const int copies = dpari_ddp_copies(ddp->comm, desc);
     void *memory = NULL;
     int32_t i;
-    dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
+    dpar_status status =
+        dpar_buckets_init(&how, ddp->start, ddp->bucket, ddp->buckets, &ddp->buckets, why);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < d->params; i++) {
-        d->count[i] = desc->count[i];
+    for (i = 0; i < ddp->params; i++) {
+        ddp->count[i] = desc->count[i];
     }
-    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
-    d->buffer = (unsigned char *)desc->gradients;
-    d->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
-    d->through = dpari_ddp_rounds(desc) && !copies;
+    ddp->elements = ddp->buckets > 0 ? ddp->bucket[ddp->buckets - 1].hi : 0;
+    ddp->buffer = (unsigned char *)desc->gradients;
+    ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
+    ddp->through = dpari_ddp_rounds(desc) && !copies;
     if (dpari_ddp_given(desc)) {
-        dpari_ddp_follow(d);
-    } else if (d->elements > INT64_MAX / 16) {
+        dpari_ddp_follow(ddp);
+    } else if (ddp->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
-        d->buffer = (unsigned char *)memory;
-        d->owns = 1;
+        status = dpar_comm_alloc(ddp->comm, dpari_most(1, ddp->elements * each), &memory);
+        ddp->buffer = (unsigned char *)memory;
+        ddp->owns = 1;
     }
-    if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
+    if (status == DPAR_OK && (ddp->array != NULL ? ddp->elements > 0 : copies)) {
         memory = NULL;
         status = dpar_comm_alloc(
-            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
-        d->copy = (unsigned char *)memory;
+            ddp->comm, dpari_most(1, ddp->elements * dpar_type_bytes(ddp->copy_type)), &memory);
+        ddp->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
-        d->comm->mem->pin != NULL) {
-        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
-        d->pinned = status == DPAR_OK;
+    if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
+        ddp->comm->mem->pin != NULL) {
+        status = ddp->comm->mem->pin(ddp->comm->mem->ctx, &ddp->found, (int64_t)sizeof ddp->found);
+        ddp->pinned = status == DPAR_OK;
     }
     if (status == DPAR_OK) {
         return status;
     }
     return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
-                     d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
+                     ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
 /* Frees the memory of a ddp. */
-static void dpari_ddp_release(dpar_ddp *d)
+static void dpari_ddp_release(dpar_ddp *ddp)
 {
-    if (d->copy != NULL) {
-        dpar_comm_release(d->comm, d->copy);
+    if (ddp->copy != NULL) {
+        dpar_comm_release(ddp->comm, ddp->copy);
     }
-    if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->comm, d->buffer);
+    if (ddp->owns && ddp->buffer != NULL) {
+        dpar_comm_release(ddp->comm, ddp->buffer);
     }
-    if (d->pinned && d->comm->mem->unpin != NULL) {
-        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
+    if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
+        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
     }
-    if (d->made) {
-        dpari_object_release(d);
+    if (ddp->made) {
+        dpari_object_release(ddp);
     }
 }
 
@@ -6801,16 +6832,16 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
  */
 
 /* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
-static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
+static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
 {
-    return d->desc.track_used ? d->used[i] != 0 : d->seen[i] != 0;
+    return ddp->desc.track_used ? ddp->used[i] != 0 : ddp->seen[i] != 0;
 }
 
 /* The address of parameter i. */
-static unsigned char *dpari_ddp_at(const dpar_ddp *d, int32_t i)
+static unsigned char *dpari_ddp_at(const dpar_ddp *ddp, int32_t i)
 {
-    return d->array != NULL ? (unsigned char *)d->array[i]
-                            : d->buffer + d->start[i] * dpar_type_bytes(d->desc.type);
+    return ddp->array != NULL ? (unsigned char *)ddp->array[i]
+                              : ddp->buffer + ddp->start[i] * dpar_type_bytes(ddp->desc.type);
 }
 
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
@@ -6822,15 +6853,15 @@ DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
     return there ? dpari_ddp_at(ddp, i) : NULL;
 }
 
-DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket)
 {
-    if (k < 0 || k >= d->buckets) {
+    if (k < 0 || k >= ddp->buckets) {
         return NULL;
     }
     if (bucket != NULL) {
-        *bucket = d->bucket[k];
+        *bucket = ddp->bucket[k];
     }
-    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->desc.type);
+    return ddp->buffer + ddp->bucket[k].lo * dpar_type_bytes(ddp->desc.type);
 }
 
 DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
@@ -6888,28 +6919,29 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 }
 
 /* "'wte'" or "parameter 3". */
-static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
-    const char *name = d->desc.names != NULL ? d->desc.names[i] : NULL;
-    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
+    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(t, "%s'", name);
+        dpari_text_print(text, "%s'", name);
     } else {
-        dpari_text_int(t, i);
+        dpari_text_int(text, i);
     }
 }
 
 /* Ends the pass with an error on all ranks. */
-static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
 {
-    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
-    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
-    return d->status;
+    dpar_comm_abort(ddp->comm, DPAR_E_ARG, text);
+    ddp->status = ddp->comm->status != DPAR_OK ? ddp->comm->status : DPAR_E_ARG;
+    return ddp->status;
 }
 
 /* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
- * result in d->found: first + its index. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t first, int64_t count)
+ * result in ddp->found: first + its index. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t first,
+                                        int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -6917,249 +6949,254 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.in = data;
     f.count = count;
     f.first = first;
-    f.type = d->desc.type;
-    f.found = &d->found;
-    status = dpari_do_finite(d->comm, &f);
+    f.type = ddp->desc.type;
+    f.found = &ddp->found;
+    status = dpari_do_finite(ddp->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->comm);
+        status = dpari_do_wait(ddp->comm);
     }
-    if (d->status == DPAR_OK) {
-        d->status = status;
+    if (ddp->status == DPAR_OK) {
+        ddp->status = status;
     }
     return status;
 }
 
 /* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
- * In the memory of a device d->found has been written before. */
-static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+ * In the memory of a device ddp->found has been written before. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
 {
-    const int64_t at = d->found - d->start[i];
-    if (d->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
+    const int64_t at = ddp->found - ddp->start[i];
+    if (ddp->comm->mem == NULL) {
+        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
     }
-    return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
+    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
 }
 
 /* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
-static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->comm->mem != NULL && d->array == NULL) {
-        status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
-                                      b->hi - b->lo);
+    if (ddp->comm->mem != NULL && ddp->array == NULL) {
+        status = dpari_ddp_look_there(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
+                                      b->lo, b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->comm->mem != NULL && d->array != NULL) {
-            status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
+        if (ddp->comm->mem != NULL && ddp->array != NULL) {
+            status = dpari_ddp_look_there(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
             if (status != DPAR_OK) {
                 break;
             }
         }
-        at = dpari_ddp_look_at(d, i);
-        if (at == d->count[i]) {
+        at = dpari_ddp_look_at(ddp, i);
+        if (at == ddp->count[i]) {
             continue;
         }
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
-        dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
-        return dpari_ddp_stop(d, why.text);
+        dpari_ddp_put_name(ddp, &t, i);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
+        return dpari_ddp_stop(ddp, why.text);
     }
     return status;
 }
 
 /* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
  * gradients. */
-static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
+static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
-    const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
     const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->array == NULL) {
-        unsigned char *const mine = d->buffer + b->lo * each;
-        unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
-                                b->hi - b->lo, 0);
+    if (ddp->array == NULL) {
+        unsigned char *const mine = ddp->buffer + b->lo * each;
+        unsigned char *const copy = ddp->copy + b->lo * copy_each;
+        return dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                from_type, b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
-        void *const copy = d->copy + d->start[i] * copy_each;
-        const int64_t count = d->start[i + 1] - d->start[i];
-        void *const mine = d->array[i];
-        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+        void *const copy = ddp->copy + ddp->start[i] * copy_each;
+        const int64_t count = ddp->start[i + 1] - ddp->start[i];
+        void *const mine = ddp->array[i];
+        status = dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
                                   from_type, count, 0);
     }
     return status;
 }
 
 /* Waits for all buckets that were posted, and converts those that were sent from a copy. */
-static void dpari_ddp_take(dpar_ddp *d)
+static void dpari_ddp_take(dpar_ddp *ddp)
 {
-    int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
-    for (; d->back < d->posted; d->back++) {
-        dpar_status status = dpar_wait_all(d->work + from, d->works[d->back] - from);
-        from = d->works[d->back];
-        if (status == DPAR_OK && d->copy != NULL && d->status == DPAR_OK) {
-            status = dpari_ddp_copy(d, d->back, 1);
+    int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
+    for (; ddp->back < ddp->posted; ddp->back++) {
+        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
+        from = ddp->works[ddp->back];
+        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
+            status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (d->status == DPAR_OK) {
-            d->status = status;
+        if (ddp->status == DPAR_OK) {
+            ddp->status = status;
         }
     }
 }
 
 /* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
  * waits. */
-static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
+static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
 {
-    dpar_work *work = &d->work[d->work_count];
-    if (d->alone) {
+    dpar_work *work = &ddp->work[ddp->work_count];
+    if (ddp->alone) {
         return NULL;
     }
-    d->works[k] = ++d->work_count;
+    ddp->works[k] = ++ddp->work_count;
     work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
-DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
+    return dpari_least(zero1->ddp->elements, zero1->share * zero1->ddp->comm->rank);
 }
 
-DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash)
 {
-    dpar_comm *comm = z->ddp->comm;
+    dpar_comm *comm = zero1->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = z->ddp->desc.type;
-    call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
+    call.type = zero1->ddp->desc.type;
+    call.in = (const unsigned char *)data + dpari_ddp_first(zero1) * dpar_type_bytes(call.type);
     call.out = data;
-    call.variable_counts = z->share * comm->size != z->ddp->elements;
-    call.count = z->share;
+    call.variable_counts = zero1->share * comm->size != zero1->ddp->elements;
+    call.count = zero1->share;
     if (call.variable_counts) {
-        call.count = z->count[comm->rank];
-        call.out_count = z->count;
+        call.count = zero1->count[comm->rank];
+        call.out_count = zero1->count;
     }
     return dpari_post_alike(comm, &call, hash,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
 /* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
-static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_zero1 *z = d->zero1;
-    const int32_t type = d->desc.type;
+    const dpar_zero1 *zero1 = ddp->zero1;
+    const int32_t type = ddp->desc.type;
     const int64_t each = dpar_type_bytes(type);
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int64_t lo = b->lo;
     dpar_status status = DPAR_OK;
-    if (b->hi - lo == d->elements) {
-        unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
-        dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->comm->size == d->elements
-                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
+    if (b->hi - lo == ddp->elements) {
+        unsigned char *const own = ddp->buffer + dpari_ddp_first(zero1) * each;
+        dpar_work *const work = dpari_ddp_work(ddp, k);
+        return zero1->share * ddp->comm->size == ddp->elements
+                   ? dpar_reduce_scatter(ddp->comm, ddp->buffer, own, zero1->share, type, DPAR_AVG,
+                                         work)
+                   : dpar_reduce_scatter_v(ddp->comm, ddp->buffer, own, zero1->count, type,
+                                           DPAR_AVG, work);
     }
     while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
-        const int32_t owner = (int32_t)(lo / z->share);
-        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
-        unsigned char *const data = d->buffer + lo * each;
-        status =
-            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+        const int32_t owner = (int32_t)(lo / zero1->share);
+        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * zero1->share);
+        unsigned char *const data = ddp->buffer + lo * each;
+        status = dpar_reduce(ddp->comm, data, data, hi - lo, type, DPAR_AVG, owner,
+                             dpari_ddp_work(ddp, k));
         lo = hi;
     }
     return status;
 }
 
 /* Posts the all-reduce of some gradients of bucket k. */
-static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t count, int32_t type)
+static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_t count,
+                                    int32_t type)
 {
-    const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
-    dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
+    const int32_t op = ddp->desc.sum ? DPAR_SUM : DPAR_AVG;
+    dpar_work *const work = dpari_ddp_work(ddp, k);
+    return ddp->through
+               ? dpari_all_reduce_through(ddp->comm, data, count, ddp->desc.wire_type, op, work)
+               : dpar_all_reduce(ddp->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
-static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_ddp_desc *desc = &d->desc;
-    const dpar_bucket *b = &d->bucket[k];
-    const int32_t type = d->copy_type;
-    unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
+    const dpar_ddp_desc *desc = &ddp->desc;
+    const dpar_bucket *b = &ddp->bucket[k];
+    const int32_t type = ddp->copy_type;
+    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (desc->check_finite && dpari_ddp_look(d, k) != DPAR_OK) {
-        return d->status;
+    if (desc->check_finite && dpari_ddp_look(ddp, k) != DPAR_OK) {
+        return ddp->status;
     }
-    if (d->copy != NULL) {
-        status = dpari_ddp_copy(d, k, 0);
+    if (ddp->copy != NULL) {
+        status = dpari_ddp_copy(ddp, k, 0);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    d->works[k] = d->work_count;
-    d->posted++; /* counted first, because a call that fails may have posted */
-    if (d->scatter) {
-        return dpari_ddp_scatter(d, k);
+    ddp->works[k] = ddp->work_count;
+    ddp->posted++; /* counted first, because a call that fails may have posted */
+    if (ddp->scatter) {
+        return dpari_ddp_scatter(ddp, k);
     }
-    for (i = b->first_param; d->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
-        if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
-            status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
+    for (i = b->first_param; ddp->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
+        if (ddp->start[i + 1] == ddp->start[i] && ddp->count[i] > 0) {
+            status = dpari_ddp_reduce(ddp, k, ddp->array[i], ddp->count[i], desc->type);
         }
     }
-    if (status != DPAR_OK || (d->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
+    if (status != DPAR_OK || (ddp->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
         return status;
     }
     if (data != NULL) {
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        status =
+            desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
-    return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
+    return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
 }
 
 /* Posts all buckets that are next in order and complete. */
-static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
+static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
 {
-    while (d->latest < d->edge && d->status == DPAR_OK) {
-        d->status = dpari_ddp_send(d, d->next++);
-        d->edge = d->next < d->buckets ? d->bucket[d->next].first_param : -1;
+    while (ddp->latest < ddp->edge && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_send(ddp, ddp->next++);
+        ddp->edge = ddp->next < ddp->buckets ? ddp->bucket[ddp->next].first_param : -1;
     }
-    return d->status;
+    return ddp->status;
 }
 
 /* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
  * otherwise refuses parameter i. */
-static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *ddp, int32_t i)
 {
-    if (d == NULL) {
+    if (ddp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->comm->status != DPAR_OK) {
-        return d->comm->status;
+    if (!ddp->under_way && ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
     }
-    if (i < 0 || i >= d->params) {
+    if (i < 0 || i >= ddp->params) {
         return dpari_comm_wrong(
-            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
-            d->params - INT64_C(1));
+            ddp->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            ddp->params - INT64_C(1));
     }
-    if (d->under_way) {
+    if (ddp->under_way) {
         return dpari_comm_wrong(
-            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            ddp->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
-    (void)dpar_ddp_begin(d, 1);
-    return dpar_ddp_ready(d, i);
+    (void)dpar_ddp_begin(ddp, 1);
+    return dpar_ddp_ready(ddp, i);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
@@ -7179,21 +7216,21 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
 }
 
 /* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
-static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
 {
     enum { NAMED = 3 };
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
-    for (i = 0; i < d->params; i++) {
-        if (d->seen[i] == d->pass) {
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
+    for (i = 0; i < ddp->params; i++) {
+        if (ddp->seen[i] == ddp->pass) {
             continue;
         }
         if (n < NAMED) {
             dpar_text_put(&t, n > 0 ? ", " : "");
-            dpari_ddp_put_name(d, &t, i);
+            dpari_ddp_put_name(ddp, &t, i);
         }
         n++;
     }
@@ -7201,71 +7238,71 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
     dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
-    return dpari_ddp_stop(d, why.text);
+    return dpari_ddp_stop(ddp, why.text);
 }
 
 /* Tells all ranks which parameters any rank reported. The flags travel in an array of this
  * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
  * one rank. */
-static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
+static dpar_status dpari_ddp_agree_on_used(dpar_ddp *ddp)
 {
     enum { FLAGS = 256 };
     uint8_t flags[FLAGS];
     int32_t first;
-    for (first = 0; first < d->params; first += FLAGS) {
-        const int32_t count = (int32_t)dpari_least(FLAGS, d->params - first);
+    for (first = 0; first < ddp->params; first += FLAGS) {
+        const int32_t count = (int32_t)dpari_least(FLAGS, ddp->params - first);
         dpar_status status;
         int32_t i;
         for (i = 0; i < count; i++) {
-            flags[i] = d->used[first + i];
+            flags[i] = ddp->used[first + i];
         }
-        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(ddp->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
         for (i = 0; i < count; i++) {
-            d->used[first + i] = flags[i];
+            ddp->used[first + i] = flags[i];
         }
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter)
 {
-    const int32_t track_used = d->desc.track_used;
+    const int32_t track_used = ddp->desc.track_used;
     int32_t i;
-    if (!d->under_way) {
-        const dpar_status status = dpar_ddp_begin(d, 1);
+    if (!ddp->under_way) {
+        const dpar_status status = dpar_ddp_begin(ddp, 1);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (d->last && d->latest >= 0 && d->desc.require_ready && d->status == DPAR_OK) {
-        (void)dpari_ddp_tell_missing(d);
+    if (ddp->last && ddp->latest >= 0 && ddp->desc.require_ready && ddp->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(ddp);
     }
-    d->latest = -1;
+    ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
-    d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
-               (d->array == NULL || d->params == 1);
-    (void)dpari_ddp_send_ready(d);
-    d->alone = 0;
-    dpari_ddp_take(d);
-    for (i = 0; track_used && i < d->params; i++) {
-        d->used[i] = d->seen[i] != 0;
+    ddp->alone = ddp->buckets == 1 && ddp->next == 0 && ddp->desc.hook == NULL && !ddp->through &&
+                 (ddp->array == NULL || ddp->params == 1);
+    (void)dpari_ddp_send_ready(ddp);
+    ddp->alone = 0;
+    dpari_ddp_take(ddp);
+    for (i = 0; track_used && i < ddp->params; i++) {
+        ddp->used[i] = ddp->seen[i] != 0;
     }
-    if (d->last && track_used && d->status == DPAR_OK) {
-        d->status = dpari_ddp_agree_on_used(d);
+    if (ddp->last && track_used && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_agree_on_used(ddp);
     }
-    if (d->last && d->scatter && !scatter && d->status == DPAR_OK) {
-        d->status = dpari_ddp_gather(d->zero1, d->buffer, 0);
+    if (ddp->last && ddp->scatter && !scatter && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_gather(ddp->zero1, ddp->buffer, 0);
     }
-    if (d->last) {
-        d->scatter = scatter;
-        d->ended = !scatter && d->status == DPAR_OK;
+    if (ddp->last) {
+        ddp->scatter = scatter;
+        ddp->ended = !scatter && ddp->status == DPAR_OK;
     }
-    d->under_way = 0;
-    d->open = 0;
-    return d->status;
+    ddp->under_way = 0;
+    ddp->open = 0;
+    return ddp->status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)
@@ -7315,35 +7352,35 @@ typedef struct dpari_zero1_given {
 } dpari_zero1_given;
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    const dpar_optimizer *o = desc->optimizer;
+    const dpar_optimizer *optimizer = desc->optimizer;
     int32_t i;
-    dpari_fact(f, "optimizer.kind", 0, o->kind);
-    dpari_fact(f, "the number of moments", 0, g->moments);
-    dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(f, "optimizer.stochastic", 0, o->stochastic);
-    dpari_fact_hash(f, "optimizer.seed", 0, o->seed);
-    dpari_fact(f, "steps", 0, desc->steps);
-    dpari_fact(f, "optimizer.nesterov", 0, o->nesterov);
-    dpari_fact_real(f, "optimizer.beta1", 0, o->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, o->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, o->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, o->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, o->decay);
-    dpari_fact(f, "the number of groups", 0, desc->groups);
+    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_fact(facts, "the number of moments", 0, g->moments);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, g->moment_type);
+    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
+    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
+    dpari_fact(facts, "steps", 0, desc->steps);
+    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
+    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
+    dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
-        dpari_fact(f, "group[#].first", i, desc->group[i].first);
-        dpari_fact(f, "group[#].count", i, desc->group[i].count);
-        dpari_fact_real(f, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(f, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact(facts, "group[#].first", i, desc->group[i].first);
+        dpari_fact(facts, "group[#].count", i, desc->group[i].count);
+        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
     }
 }
 
 /* Checks the groups of a descriptor: they ascend and do not overlap. */
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
@@ -7355,13 +7392,13 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
     }
     for (i = 0; i < desc->groups; i++) {
         const dpar_zero1_group *p = &desc->group[i];
-        if (p->first < at || p->count < 0 || p->first > d->elements ||
-            p->count > d->elements - p->first) {
+        if (p->first < at || p->count < 0 || p->first > ddp->elements ||
+            p->count > ddp->elements - p->first) {
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
                 "must ascend within %ld elements",
-                i, p->first, p->count, d->elements);
+                i, p->first, p->count, ddp->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
@@ -7377,27 +7414,27 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
 }
 
 /* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
-static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
+static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1_given *g,
                                                 dpar_why *why)
 {
     const dpar_zero1_desc *desc = g->desc;
-    const int64_t bytes = d->elements * dpar_type_bytes(d->desc.type);
+    const int64_t bytes = ddp->elements * dpar_type_bytes(ddp->desc.type);
     int64_t apart;
     dpar_status status;
-    if (d->desc.gradients == NULL || d->desc.hook != NULL || d->desc.sum || d->through ||
-        d->copy != NULL) {
+    if (ddp->desc.gradients == NULL || ddp->desc.hook != NULL || ddp->desc.sum || ddp->through ||
+        ddp->copy != NULL) {
         return dpari_wrong(why, "dpar_zero1_make: the ddp must average one array (desc.gradients), "
                                 "without hook, wire_type and sum");
     }
-    if (d->zero1 != NULL || d->under_way) {
+    if (ddp->zero1 != NULL || ddp->under_way) {
         return dpari_wrong(why,
                            "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
-                           d->zero1 != NULL, d->under_way);
+                           ddp->zero1 != NULL, ddp->under_way);
     }
     if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
         return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
     }
-    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)d->buffer);
+    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)ddp->buffer);
     if (apart < bytes && -apart < bytes) {
         return dpari_wrong(
             why,
@@ -7408,92 +7445,94 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
         return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
-    status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
+    status =
+        dpar_optimizer_check(desc->optimizer, ddp->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_zero1_judge_groups(d, desc, why);
+    return dpari_zero1_judge_groups(ddp, desc, why);
 }
 
 /* Frees the memory of a zero1. */
-static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
+static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
 {
-    dpar_comm *comm = z->ddp->comm;
-    if (z->moment[0] != NULL) {
-        dpar_comm_release(comm, z->moment[0]);
+    dpar_comm *comm = zero1->ddp->comm;
+    if (zero1->moment[0] != NULL) {
+        dpar_comm_release(comm, zero1->moment[0]);
     }
-    if (z->pinned && comm->mem->unpin != NULL) {
-        (void)comm->mem->unpin(comm->mem->ctx, z->squares);
+    if (zero1->pinned && comm->mem->unpin != NULL) {
+        (void)comm->mem->unpin(comm->mem->ctx, zero1->squares);
     }
-    dpari_object_release(z->squares);
-    dpari_object_release(z);
+    dpari_object_release(zero1->squares);
+    dpari_object_release(zero1);
 }
 
 /* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
  * memory. */
-static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
+static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->comm->size;
+    const int32_t ranks = ddp->comm->size;
     unsigned char *at;
-    dpar_zero1 *z;
+    dpar_zero1 *zero1;
     int32_t i;
-    at = (unsigned char *)dpari_object_alloc(d->comm, (int64_t)sizeof *z + groups +
-                                                          ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_object_alloc(ddp->comm, (int64_t)sizeof *zero1 + groups +
+                                                            ranks * (int64_t)sizeof *zero1->count);
     if (at == NULL) {
         return NULL;
     }
-    z = (dpar_zero1 *)(void *)at;
-    at += sizeof *z;
-    z->group = (dpar_zero1_group *)(void *)at;
-    z->count = (int64_t *)(void *)(at + groups);
-    z->ddp = d;
-    z->weights = (unsigned char *)desc->weights;
-    if (z->weights == NULL) {
-        z->weights = at; /* without elements: an address to which 0 can be added */
+    zero1 = (dpar_zero1 *)(void *)at;
+    at += sizeof *zero1;
+    zero1->group = (dpar_zero1_group *)(void *)at;
+    zero1->count = (int64_t *)(void *)(at + groups);
+    zero1->ddp = ddp;
+    zero1->weights = (unsigned char *)desc->weights;
+    if (zero1->weights == NULL) {
+        zero1->weights = at; /* without elements: an address to which 0 can be added */
     }
-    z->optimizer = desc->optimizer;
-    z->kind = desc->optimizer->kind;
-    z->moments = g->moments;
-    z->moment_type = g->moment_type;
-    z->steps = desc->steps;
-    z->groups = desc->groups;
+    zero1->optimizer = desc->optimizer;
+    zero1->kind = desc->optimizer->kind;
+    zero1->moments = g->moments;
+    zero1->moment_type = g->moment_type;
+    zero1->steps = desc->steps;
+    zero1->groups = desc->groups;
     for (i = 0; i < desc->groups; i++) {
-        z->group[i] = desc->group[i];
+        zero1->group[i] = desc->group[i];
     }
-    z->share = dpari_ceil_div(d->elements, ranks);
+    zero1->share = dpari_ceil_div(ddp->elements, ranks);
     for (i = 0; i < ranks; i++) {
-        z->count[i] = dpari_least(z->share, d->elements - dpari_least(d->elements, z->share * i));
+        zero1->count[i] =
+            dpari_least(zero1->share, ddp->elements - dpari_least(ddp->elements, zero1->share * i));
     }
-    return z;
+    return zero1;
 }
 
 /* Allocates the optimizer's state, which begins as zeros. */
-static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
+static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *zero1)
 {
-    dpar_comm *comm = z->ddp->comm;
-    const int64_t each = z->count[comm->rank] * dpar_type_bytes(z->moment_type);
+    dpar_comm *comm = zero1->ddp->comm;
+    const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *z->squares);
-    if (z->squares == NULL) {
+    zero1->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *zero1->squares);
+    if (zero1->squares == NULL) {
         return DPAR_E_MEMORY;
     }
     if (comm->mem != NULL && comm->mem->pin != NULL) {
-        status = comm->mem->pin(comm->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+        status = comm->mem->pin(comm->mem->ctx, zero1->squares, (int64_t)sizeof *zero1->squares);
         if (status != DPAR_OK) {
             return status;
         }
-        z->pinned = 1;
+        zero1->pinned = 1;
     }
-    if (z->moments == 0) {
+    if (zero1->moments == 0) {
         return DPAR_OK;
     }
-    status = dpar_comm_alloc(comm, dpari_most(64, each * z->moments), &memory);
-    z->moment[0] = (unsigned char *)memory;
-    if (status == DPAR_OK && z->moments > 1) {
-        z->moment[1] = z->moment[0] + each;
+    status = dpar_comm_alloc(comm, dpari_most(64, each * zero1->moments), &memory);
+    zero1->moment[0] = (unsigned char *)memory;
+    if (status == DPAR_OK && zero1->moments > 1) {
+        zero1->moment[1] = zero1->moment[0] + each;
     }
     return status;
 }
@@ -7536,19 +7575,19 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
 
 DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
 {
-    dpar_ddp *d;
+    dpar_ddp *ddp;
     if (zero1 == NULL) {
         return DPAR_OK;
     }
-    d = zero1->ddp;
-    if (d->under_way && d->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
+    ddp = zero1->ddp;
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is under way");
     }
-    if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
-        (void)dpari_ddp_finish(d, 0);
+    if (ddp->under_way) { /* the communicator broke: end its operations, which read zero1->count */
+        (void)dpari_ddp_finish(ddp, 0);
     }
-    d->zero1 = NULL;
-    d->scatter = 0;
+    ddp->zero1 = NULL;
+    ddp->scatter = 0;
     dpari_zero1_release(zero1);
     return DPAR_OK;
 }
@@ -7575,9 +7614,9 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
  */
 
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
-static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
+static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
 {
-    dpar_comm *comm = z->ddp->comm;
+    dpar_comm *comm = zero1->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -7586,10 +7625,10 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
         return DPAR_OK;
     }
     dpari_zero(&s, sizeof s);
-    s.type = z->ddp->desc.type;
-    s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
-    s.count = z->count[comm->rank];
-    s.sum = z->squares;
+    s.type = zero1->ddp->desc.type;
+    s.in = zero1->ddp->buffer + dpari_ddp_first(zero1) * dpar_type_bytes(s.type);
+    s.count = zero1->count[comm->rank];
+    s.sum = zero1->squares;
     *s.sum = 0.0;
     if (s.count > 0) {
         status = dpari_do_squares(comm, &s);
@@ -7607,21 +7646,21 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
 
 /* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
  * the optimizer if group is NULL. */
-static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
+static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_ddp_first(z), in = lo - first;
-    const int64_t each = dpar_type_bytes(z->ddp->desc.type);
-    const int64_t moment = in * dpar_type_bytes(z->moment_type);
+    const int64_t first = dpari_ddp_first(zero1), in = lo - first;
+    const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
+    const int64_t moment = in * dpar_type_bytes(zero1->moment_type);
     dpar_optimizer of = *call->optimizer;
     dpar_mem_optimize now = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
-    p.weight = z->weights + lo * each;
-    p.gradient = z->ddp->buffer + lo * each;
-    p.m = z->moments > 0 ? z->moment[0] + moment : NULL;
-    p.v = z->moments > 1 ? z->moment[1] + moment : NULL;
-    p.weight_type = p.gradient_type = z->ddp->desc.type;
+    p.weight = zero1->weights + lo * each;
+    p.gradient = zero1->ddp->buffer + lo * each;
+    p.m = zero1->moments > 0 ? zero1->moment[0] + moment : NULL;
+    p.v = zero1->moments > 1 ? zero1->moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = zero1->ddp->desc.type;
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
@@ -7630,23 +7669,23 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->comm, &now);
+    return dpari_do_optimize(zero1->ddp->comm, &now);
 }
 
 /* Updates this rank's share, group after group. Elements between groups use the optimizer's
  * values. */
-static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
-    int64_t lo = dpari_ddp_first(z), hi;
+    const int64_t end = dpari_ddp_first(zero1) + zero1->count[zero1->ddp->comm->rank];
+    int64_t lo = dpari_ddp_first(zero1), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
     for (; lo < end && st == DPAR_OK; lo = hi) {
         const dpar_zero1_group *g;
-        while (k < z->groups && z->group[k].first + z->group[k].count <= lo) {
+        while (k < zero1->groups && zero1->group[k].first + zero1->group[k].count <= lo) {
             k++;
         }
-        g = k < z->groups ? &z->group[k] : NULL;
+        g = k < zero1->groups ? &zero1->group[k] : NULL;
         hi = end;
         if (g != NULL && g->first > lo) { /* elements before the next group */
             hi = dpari_least(end, g->first);
@@ -7654,7 +7693,7 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
         } else if (g != NULL) {
             hi = dpari_least(end, g->first + g->count);
         }
-        st = dpari_zero1_update(z, g, lo, hi, call);
+        st = dpari_zero1_update(zero1, g, lo, hi, call);
     }
     return st;
 }
@@ -7669,28 +7708,30 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 }
 
 /* Checks what a step is given, and that the optimizer has the kind and types of the state. */
-static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double clip, dpar_why *why)
+static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
+                                     dpar_why *why)
 {
-    const dpar_optimizer *optimizer = z->optimizer;
+    const dpar_optimizer *optimizer = zero1->optimizer;
     int32_t moments = 0, moment_type = 0;
     dpar_status status =
-        dpar_optimizer_check(optimizer, z->ddp->desc.type, &moments, &moment_type, why);
+        dpar_optimizer_check(optimizer, zero1->ddp->desc.type, &moments, &moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (z->kind != optimizer->kind || z->moments != moments || z->moment_type != moment_type) {
+    if (zero1->kind != optimizer->kind || zero1->moments != moments ||
+        zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
             "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
             "of kind %d with %d (or of another type)",
-            optimizer->kind, moments, z->kind, z->moments);
+            optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
             why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
             clip);
     }
-    if (z->ddp->under_way && !z->ddp->last) {
+    if (zero1->ddp->under_way && !zero1->ddp->last) {
         return dpari_wrong(why,
                            "dpar_zero1_step: the pass that is under way was begun with last = 0");
     }
@@ -7847,34 +7888,34 @@ struct dpar_fsdp {
  */
 
 /* True if weights stay whole, so that each unit has a slot of its own. */
-static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
+static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
 {
-    return o->zero < 3;
+    return desc->zero < 3;
 }
 
 /* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
  * own. */
-static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
+static int dpari_fsdp_kept(const dpar_fsdp_desc *desc)
 {
-    return o->zero < 2 || o->reduce_last;
+    return desc->zero < 2 || desc->reduce_last;
 }
 
 /* True if the masters are parts of the whole weights, in place of arrays of their own. */
-static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
+static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 {
-    return dpari_fsdp_wide(o) && o->type == o->compute_type;
+    return dpari_fsdp_wide(desc) && desc->type == desc->compute_type;
 }
 
 /* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
+static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
 {
-    return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* Returns the type of the optimizer's moments. */
-static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
-    return dpari_optimizer_moment_type(&o->optimizer, o->type);
+    return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
 }
 
 /* Fills in the defaults of a descriptor. */
@@ -7897,28 +7938,28 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
 }
 
 /* Returns the number of parameters of unit u. */
-static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
+static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
 {
-    return o->params_per_unit != NULL ? o->params_per_unit[u] : 1;
+    return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
-    if (!dpari_is_float(o->type)) {
+    if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
-                           dpar_type_name(o->type));
+                           dpar_type_name(desc->type));
     }
-    if (o->compute_type != o->type && !dpari_narrows(o->type, o->compute_type)) {
+    if (desc->compute_type != desc->type && !dpari_narrows(desc->type, desc->compute_type)) {
         return dpari_wrong(why,
                            "fsdp: compute_type is %s, but must be `type`, or f32 if that is f64, "
                            "or bf16 or f16 if that is f32",
-                           dpar_type_name(o->compute_type));
+                           dpar_type_name(desc->compute_type));
     }
-    if (!dpari_is_float(o->gradient_type) ||
-        (o->gradient_type != o->compute_type &&
-         dpar_type_bytes(o->gradient_type) <= dpar_type_bytes(o->compute_type))) {
+    if (!dpari_is_float(desc->gradient_type) ||
+        (desc->gradient_type != desc->compute_type &&
+         dpar_type_bytes(desc->gradient_type) <= dpar_type_bytes(desc->compute_type))) {
         return dpari_wrong(why, "fsdp: gradient_type is %s, but must be compute_type or wider",
-                           dpar_type_name(o->gradient_type));
+                           dpar_type_name(desc->gradient_type));
     }
     return DPAR_OK;
 }
@@ -7929,45 +7970,46 @@ static int dpari_fsdp_is_flag(int32_t value)
 }
 
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1) {
         return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
     }
-    if (o->units < 0) {
-        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", o->units);
+    if (desc->units < 0) {
+        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", desc->units);
     }
-    if (o->units > 0 && o->count == NULL) {
-        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", o->units);
+    if (desc->units > 0 && desc->count == NULL) {
+        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
-    if (o->zero < 1 || o->zero > 3) {
-        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", o->zero);
+    if (desc->zero < 1 || desc->zero > 3) {
+        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(o->reduce_last) || !dpari_fsdp_is_flag(o->sum) ||
-        !dpari_fsdp_is_flag(o->overwrite_gradients)) {
+    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
+        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
-                           o->reduce_last, o->sum, o->overwrite_gradients);
+                           desc->reduce_last, desc->sum, desc->overwrite_gradients);
     }
-    if (o->prefetch < 0 || o->gradient_buffers < 0 || o->align < 0 || o->units_in_use < 0) {
+    if (desc->prefetch < 0 || desc->gradient_buffers < 0 || desc->align < 0 ||
+        desc->units_in_use < 0) {
         return dpari_wrong(
             why,
             "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
             "may be negative",
-            o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
+            desc->prefetch, desc->gradient_buffers, desc->align, desc->units_in_use);
     }
-    if (o->gradient_buffers > 0 && o->gradient_buffers < o->units_in_use) {
+    if (desc->gradient_buffers > 0 && desc->gradient_buffers < desc->units_in_use) {
         return dpari_say(DPAR_E_ROOM, why,
                          "fsdp: units_in_use is %d, but gradient_buffers holds the gradients of "
                          "only %d units",
-                         o->units_in_use, o->gradient_buffers);
+                         desc->units_in_use, desc->gradient_buffers);
     }
-    st = dpari_fsdp_judge_types(o, why);
+    st = dpari_fsdp_judge_types(desc, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why);
+    return dpar_optimizer_check(&desc->optimizer, desc->type, NULL, NULL, why);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------
@@ -7975,18 +8017,18 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 
 /* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
  * counts. */
-static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
+static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *d);
-    d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
-    d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
-    d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
-    d->count = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->count);
-    d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
-    d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
+    (void)dpari_room_take(&r, 1, sizeof *fsdp);
+    fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
+    fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
+    fsdp->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->buckets, sizeof *fsdp->bucket);
+    fsdp->count = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->count);
+    fsdp->start = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->start);
+    fsdp->home = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->home);
     *bytes = r.used;
 }
 
@@ -8012,104 +8054,105 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
 }
 
 /* Computes the number of slots and of buckets. */
-static void dpari_fsdp_count_slots(dpar_fsdp *d)
+static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t in_use = dpari_most(1, o->units_in_use);
-    d->slots = d->units;
-    d->buckets = d->units;
-    if (!dpari_fsdp_wide(o)) {
-        d->slots = (int32_t)dpari_least(d->full, o->prefetch + in_use);
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t in_use = dpari_most(1, desc->units_in_use);
+    fsdp->slots = fsdp->units;
+    fsdp->buckets = fsdp->units;
+    if (!dpari_fsdp_wide(desc)) {
+        fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
     }
-    if (!dpari_fsdp_kept(o)) {
-        d->buckets = (int32_t)dpari_least(d->full, dpari_most(in_use, o->gradient_buffers));
+    if (!dpari_fsdp_kept(desc)) {
+        fsdp->buckets =
+            (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
-/* Counts the units of a descriptor into d: parameters, elements and slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *o,
+/* Counts the units of a descriptor into `fsdp`: parameters, elements and slots. */
+static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                     dpar_why *why)
 {
-    const int64_t align = dpari_most(1, o->align);
+    const int64_t align = dpari_most(1, desc->align);
     int64_t params = 0, total, pool = 1;
     int32_t u;
-    dpari_zero(d, sizeof *d);
-    d->desc = *o;
-    d->units = o->units;
-    for (u = 0; u < d->units; u++) {
-        const int32_t here = dpari_fsdp_params(o, u);
+    dpari_zero(fsdp, sizeof *fsdp);
+    fsdp->desc = *desc;
+    fsdp->units = desc->units;
+    for (u = 0; u < fsdp->units; u++) {
+        const int32_t here = dpari_fsdp_params(desc, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
                 here, align);
         }
-        st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
+        st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
         params += here;
         total = dpari_ceil_div(total, shards);
-        d->shard_sum += total;
-        d->whole_sum += total * shards;
-        d->largest = dpari_most(d->largest, total * shards);
-        d->full += total > 0;
-        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
+        fsdp->shard_sum += total;
+        fsdp->whole_sum += total * shards;
+        fsdp->largest = dpari_most(fsdp->largest, total * shards);
+        fsdp->full += total > 0;
+        if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
                 "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
                 "2^31 - 1 and 2^50",
-                u, params, d->whole_sum);
+                u, params, fsdp->whole_sum);
         }
     }
-    d->params = (int32_t)params;
-    dpari_fsdp_count_slots(d);
-    if (!dpari_fsdp_wide(o)) {
-        pool = dpari_most(pool, d->slots);
+    fsdp->params = (int32_t)params;
+    dpari_fsdp_count_slots(fsdp);
+    if (!dpari_fsdp_wide(desc)) {
+        pool = dpari_most(pool, fsdp->slots);
     }
-    if (!dpari_fsdp_kept(o)) {
-        pool = dpari_most(pool, d->buckets);
+    if (!dpari_fsdp_kept(desc)) {
+        pool = dpari_most(pool, fsdp->buckets);
     }
-    if (d->largest > DPARI_FSDP_MOST / pool) {
+    if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
             "elements together",
-            pool, d->largest);
+            pool, fsdp->largest);
     }
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
+static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t compute = dpar_type_bytes(o->compute_type);
-    const int64_t gradient = dpar_type_bytes(o->gradient_type);
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t compute = dpar_type_bytes(desc->compute_type);
+    const int64_t gradient = dpar_type_bytes(desc->gradient_type);
     dpari_zero(s, sizeof *s);
-    dpari_fsdp_place(d, NULL, &s->plan);
-    if (dpari_fsdp_wide(o)) {
-        s->weights = d->whole_sum * compute;
+    dpari_fsdp_place(fsdp, NULL, &s->plan);
+    if (dpari_fsdp_wide(desc)) {
+        s->weights = fsdp->whole_sum * compute;
     } else {
-        s->gathered = d->slots * d->largest * compute;
+        s->gathered = fsdp->slots * fsdp->largest * compute;
     }
-    if (dpari_fsdp_kept(o)) {
-        s->gradients = d->whole_sum * gradient;
+    if (dpari_fsdp_kept(desc)) {
+        s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(o));
-        s->buckets = d->buckets * d->largest * gradient;
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
-    if (!dpari_fsdp_inside(o)) {
-        s->master = d->shard_sum * dpar_type_bytes(o->type);
+    if (!dpari_fsdp_inside(desc)) {
+        s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
-                 dpari_optimizer_moments(&o->optimizer);
+    s->moments = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+                 dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
 /* Checks a descriptor and counts what it describes. */
-static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *desc,
+static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                    dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp_desc full;
@@ -8122,9 +8165,9 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_fsdp_count(d, shards, &full, why);
+    st = dpari_fsdp_count(fsdp, shards, &full, why);
     if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(d, sizes);
+        dpari_fsdp_sizes_of(fsdp, sizes);
     }
     return st;
 }
@@ -8152,145 +8195,147 @@ typedef struct dpari_fsdp_given {
 } dpari_fsdp_given;
 
 /* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
-static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
-        f->of = "across replicas: ";
-        dpari_fact(f, "the number of shards", 0, g->shard->size);
-        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+        facts->of = "across replicas: ";
+        dpari_fact(facts, "the number of shards", 0, g->shard->size);
+        dpari_fact(facts, "the rank in the shards' communicator", 0, g->shard->rank);
     } else {
-        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+        dpari_fact(facts, "replicas != NULL", 0, g->replicas);
     }
 }
 
 /* Lists what all ranks must give alike in dpar_fsdp_make. */
-static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->fsdp->desc;
-    const dpar_optimizer *m = &o->optimizer;
+    const dpar_fsdp_desc *desc = &g->fsdp->desc;
+    const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
-    dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->fsdp->units);
-    dpari_fact(f, "zero", 0, o->zero);
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact_type(f, "compute_type", 0, o->compute_type);
-    dpari_fact_type(f, "gradient_type", 0, o->gradient_type);
-    dpari_fact(f, "prefetch", 0, o->prefetch);
-    dpari_fact(f, "gradient_buffers", 0, dpari_most(1, o->gradient_buffers));
-    dpari_fact(f, "units_in_use", 0, dpari_most(1, o->units_in_use));
-    dpari_fact(f, "reduce_last", 0, o->reduce_last);
-    dpari_fact(f, "sum", 0, o->sum);
-    dpari_fact(f, "overwrite_gradients", 0, o->overwrite_gradients);
-    dpari_fact(f, "align", 0, dpari_most(1, o->align));
-    dpari_fact(f, "optimizer.kind", 0, m->kind);
-    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
-    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
-    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
-    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
-    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    dpari_fsdp_state_place(facts, g);
+    dpari_fact(facts, "the number of units", 0, g->fsdp->units);
+    dpari_fact(facts, "zero", 0, desc->zero);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact_type(facts, "compute_type", 0, desc->compute_type);
+    dpari_fact_type(facts, "gradient_type", 0, desc->gradient_type);
+    dpari_fact(facts, "prefetch", 0, desc->prefetch);
+    dpari_fact(facts, "gradient_buffers", 0, dpari_most(1, desc->gradient_buffers));
+    dpari_fact(facts, "units_in_use", 0, dpari_most(1, desc->units_in_use));
+    dpari_fact(facts, "reduce_last", 0, desc->reduce_last);
+    dpari_fact(facts, "sum", 0, desc->sum);
+    dpari_fact(facts, "overwrite_gradients", 0, desc->overwrite_gradients);
+    dpari_fact(facts, "align", 0, dpari_most(1, desc->align));
+    dpari_fact(facts, "optimizer.kind", 0, m->kind);
+    dpari_fact(facts, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(facts, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, dpari_fsdp_moment_type(desc));
+    dpari_fact_hash(facts, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(facts, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->fsdp->units; i++) {
-        dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
+        dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
     }
     for (i = 0; i < g->fsdp->params; i++) {
-        dpari_fact(f, "count[#]", i, o->count[i]);
+        dpari_fact(facts, "count[#]", i, desc->count[i]);
     }
 }
 
 /* Lists what all ranks must give alike in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
-    dpari_fact(f, "the number of steps", 0, g->steps);
+    dpari_fsdp_state_place(facts, g);
+    dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
+static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
 {
-    const int64_t *count = d->desc.count;
+    const int64_t *count = fsdp->desc.count;
     int64_t shard_at = 0, whole_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
-    for (u = 0; u < d->units; u++) {
-        dpari_fsdp_unit *n = &d->unit[u];
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
         dpar_status st;
-        dpari_zero(n, sizeof *n);
-        n->first = first;
-        n->last = first + dpari_fsdp_params(&d->desc, u);
-        st = dpari_flat_init(&n->flat, n->last - first, count + first, dpari_most(1, d->desc.align),
-                             d->shard->size, d->start + first, why);
+        dpari_zero(unit, sizeof *unit);
+        unit->first = first;
+        unit->last = first + dpari_fsdp_params(&fsdp->desc, u);
+        st = dpari_flat_init(&unit->flat, unit->last - first, count + first,
+                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
+                             fsdp->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
-        for (i = first; i < n->last; i++) {
-            d->count[i] = count[i];
-            d->home[i] = u;
+        for (i = first; i < unit->last; i++) {
+            fsdp->count[i] = count[i];
+            fsdp->home[i] = u;
         }
-        n->shard_at = shard_at;
-        n->whole_at = whole_at;
-        n->key = key;
-        n->slot = n->bucket = -1;
-        n->fresh = n->adds = 1;
-        shard_at += n->flat.shard;
-        whole_at += n->flat.shard * d->shard->size;
-        key += (uint64_t)n->flat.total;
-        first = n->last;
+        unit->shard_at = shard_at;
+        unit->whole_at = whole_at;
+        unit->key = key;
+        unit->slot = unit->bucket = -1;
+        unit->fresh = unit->adds = 1;
+        shard_at += unit->flat.shard;
+        whole_at += unit->flat.shard * fsdp->shard->size;
+        key += (uint64_t)unit->flat.total;
+        first = unit->last;
     }
-    for (i = 0; i < d->slots; i++) {
-        dpari_zero(&d->slot[i], sizeof d->slot[i]);
-        d->slot[i].unit = -1;
+    for (i = 0; i < fsdp->slots; i++) {
+        dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
+        fsdp->slot[i].unit = -1;
     }
-    for (i = 0; i < d->buckets; i++) {
-        dpari_zero(&d->bucket[i], sizeof d->bucket[i]);
-        d->bucket[i].unit = -1;
+    for (i = 0; i < fsdp->buckets; i++) {
+        dpari_zero(&fsdp->bucket[i], sizeof fsdp->bucket[i]);
+        fsdp->bucket[i].unit = -1;
     }
     return DPAR_OK;
 }
 
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
+static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
+    const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
     unsigned char *at;
-    dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
+    dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
-    at = d->memory = (unsigned char *)memory;
-    d->weights = at; /* whole weights or a pool; the size of the other one is 0 */
+    at = fsdp->memory = (unsigned char *)memory;
+    fsdp->weights = at; /* whole weights or a pool; the size of the other one is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
-    d->grads = at; /* whole gradients, or buckets and then sums */
-    if (!dpari_fsdp_kept(&d->desc)) {
+    fsdp->grads = at; /* whole gradients, or buckets and then sums */
+    if (!dpari_fsdp_kept(&fsdp->desc)) {
         at += dpari_room_up(s->buckets);
     }
-    d->sums = at;
+    fsdp->sums = at;
     at += dpari_room_up(s->gradients);
-    d->master = at;
+    fsdp->master = at;
     at += dpari_room_up(s->master);
-    d->moment[0] = at;
-    d->moment[1] = at + moment;
-    if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
-        st = d->shard->mem->pin(d->shard->mem->ctx, &d->squares, (int64_t)sizeof d->squares);
-        d->pinned = st == DPAR_OK;
+    fsdp->moment[0] = at;
+    fsdp->moment[1] = at + moment;
+    if (fsdp->shard->mem != NULL && fsdp->shard->mem->pin != NULL) {
+        st = fsdp->shard->mem->pin(fsdp->shard->mem->ctx, &fsdp->squares,
+                                   (int64_t)sizeof fsdp->squares);
+        fsdp->pinned = st == DPAR_OK;
     }
     return st;
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_give_back(dpar_fsdp *d)
+static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
 {
-    if (d->pinned && d->shard->mem->unpin != NULL) {
-        (void)d->shard->mem->unpin(d->shard->mem->ctx, &d->squares);
+    if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
+        (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
     }
-    if (d->memory != NULL) {
-        dpar_comm_release(d->shard, d->memory);
+    if (fsdp->memory != NULL) {
+        dpar_comm_release(fsdp->shard, fsdp->memory);
     }
 }
 
@@ -8314,19 +8359,19 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 /* Lays out what was counted, in memory that has been provided. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
+static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
     int64_t plan;
     dpar_status st;
-    dpari_fsdp_place(d, d, &plan);
-    d->shard = comm;
-    d->replicas = d->desc.replicas;
-    st = dpari_fsdp_lay(d, why);
+    dpari_fsdp_place(fsdp, fsdp, &plan);
+    fsdp->shard = comm;
+    fsdp->replicas = fsdp->desc.replicas;
+    st = dpari_fsdp_lay(fsdp, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_fsdp_take(d, sizes, why);
+    return dpari_fsdp_take(fsdp, sizes, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -8366,56 +8411,57 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
 }
 
 /* True if one of the communicators is broken. */
-static int dpari_fsdp_broken(const dpar_fsdp *d)
+static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
 {
-    return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
+    return fsdp->shard->status != DPAR_OK ||
+           (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
 /* Waits for all weights that are being gathered, and marks all slots as free, because the masters
  * change. */
-static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < d->slots; i++) {
-        dpari_fsdp_slot *s = &d->slot[i];
+    for (i = 0; i < fsdp->slots; i++) {
+        dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
             const dpar_status w = dpar_wait(&s->work);
             if (st == DPAR_OK) {
                 st = w;
             }
-            d->unit[s->unit].slot = -1;
+            fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 {
     int32_t i;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_OK;
     }
-    if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_free: the pass has not ended");
+    if (fsdp->under_way && !dpari_fsdp_broken(fsdp)) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* A communicator that broke within a pass still has operations, which end here. */
-    (void)dpari_fsdp_forget(d);
-    for (i = 0; i < d->buckets; i++) {
-        (void)dpar_wait(&d->bucket[i].work);
+    (void)dpari_fsdp_forget(fsdp);
+    for (i = 0; i < fsdp->buckets; i++) {
+        (void)dpar_wait(&fsdp->bucket[i].work);
     }
-    for (i = 0; i < d->units; i++) {
-        (void)dpar_wait(&d->unit[i].across);
+    for (i = 0; i < fsdp->units; i++) {
+        (void)dpar_wait(&fsdp->unit[i].across);
     }
-    dpari_fsdp_give_back(d);
-    return dpari_object_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
+    dpari_fsdp_give_back(fsdp);
+    return dpari_object_end(DPAR_OK, fsdp->desc.memory == NULL ? fsdp : NULL);
 }
 
 /* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
  * of equal size in different orders get an error. */
-static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
-                                   int32_t type, dpar_work *work)
+static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
+                                   void *out, int32_t type, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -8424,157 +8470,164 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     call.tag = u + 1;
     call.in = in;
     call.out = out;
-    call.count = d->unit[u].flat.shard;
+    call.count = fsdp->unit[u].flat.shard;
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
-        call.op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
+        call.op = fsdp->desc.sum ? DPAR_SUM : DPAR_AVG;
     }
-    return dpari_post(d->shard, &call, work);
+    return dpari_post(fsdp->shard, &call, work);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------
  */
 
-static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
+static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 {
-    return d != NULL && u >= 0 && u < d->units;
+    return fsdp != NULL && u >= 0 && u < fsdp->units;
 }
 
-static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
+static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at = dpari_fsdp_wide(&d->desc) ? d->unit[slot].whole_at : slot * d->largest;
-    return d->weights + at * dpar_type_bytes(d->desc.compute_type);
+    const int64_t at =
+        dpari_fsdp_wide(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
-static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
+static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_kept(&d->desc) ? d->unit[bucket].whole_at : bucket * d->largest;
-    return d->grads + at * dpar_type_bytes(d->desc.gradient_type);
+    const int64_t at =
+        dpari_fsdp_kept(&fsdp->desc) ? fsdp->unit[bucket].whole_at : bucket * fsdp->largest;
+    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
 /* Returns the bytes from the beginning of a whole unit to this rank's shard. */
-static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
+static int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
 {
-    return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
+    return fsdp->unit[u].flat.shard * fsdp->shard->rank * dpar_type_bytes(type);
 }
 
-static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
+static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
 {
-    if (dpari_fsdp_inside(&d->desc)) {
-        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->desc.compute_type);
+    if (dpari_fsdp_inside(&fsdp->desc)) {
+        return dpari_fsdp_slot_at(fsdp, u) + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
     }
-    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->desc.type);
+    return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
 }
 
 /* Returns the address of this rank's shard of reduced gradients, and its type. */
-static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
+static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&d->desc)) {
-        *type = d->desc.gradient_type;
-        return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
+    if (dpari_fsdp_kept(&fsdp->desc)) {
+        *type = fsdp->desc.gradient_type;
+        return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&d->desc);
-    return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+    *type = dpari_fsdp_sums(&fsdp->desc);
+    return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
 /* Returns the same address after gradients that only count as 0 have been set to 0. */
-static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
+static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
-    unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
-    const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
+    const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
     /* the whole unit, because later passes add to it */
-    if (n->fresh && dpari_fsdp_kept(&d->desc)) {
-        (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
-    } else if (n->fresh) {
-        (void)dpari_do_copy(d->shard, at, NULL, bytes);
+    if (unit->fresh && dpari_fsdp_kept(&fsdp->desc)) {
+        (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
+                            bytes * fsdp->shard->size);
+    } else if (unit->fresh) {
+        (void)dpari_do_copy(fsdp->shard, at, NULL, bytes);
     }
-    n->fresh = 0;
+    unit->fresh = 0;
     return at;
 }
 
-static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
+static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
-    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
+    return fsdp->moment[k] +
+           fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
 /* Returns the number of the first element of this rank's shard among all elements. */
-static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
+static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
-    return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
+    return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
 }
 
-DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i)
 {
-    const dpari_fsdp_unit *n;
-    if (d == NULL || i < 0 || i >= d->params) {
+    const dpari_fsdp_unit *unit;
+    if (fsdp == NULL || i < 0 || i >= fsdp->params) {
         return NULL;
     }
-    n = &d->unit[d->home[i]];
-    if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
+    unit = &fsdp->unit[fsdp->home[i]];
+    if (!unit->used || (unit->slot < 0 && unit->flat.shard > 0)) {
         return NULL;
     }
-    if (n->slot < 0) {
-        return d->weights; /* a unit without elements: any address that is not NULL */
+    if (unit->slot < 0) {
+        return fsdp->weights; /* a unit without elements: any address that is not NULL */
     }
-    return dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->desc.compute_type);
+    return dpari_fsdp_slot_at(fsdp, unit->slot) +
+           fsdp->start[i] * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
+DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds)
 {
-    const dpari_fsdp_unit *n;
+    const dpari_fsdp_unit *unit;
     if (adds != NULL) {
         *adds = 1;
     }
-    if (d == NULL || i < 0 || i >= d->params) {
+    if (fsdp == NULL || i < 0 || i >= fsdp->params) {
         return NULL;
     }
-    n = &d->unit[d->home[i]];
+    unit = &fsdp->unit[fsdp->home[i]];
     if (adds != NULL) {
-        *adds = n->adds;
+        *adds = unit->adds;
     }
-    if (n->state != DPARI_FSDP_OPEN) {
+    if (unit->state != DPARI_FSDP_OPEN) {
         return NULL;
     }
-    if (n->bucket < 0) {
-        return d->grads; /* a unit without elements */
+    if (unit->bucket < 0) {
+        return fsdp->grads; /* a unit without elements */
     }
-    return dpari_fsdp_bucket_at(d, n->bucket) +
-           d->start[i] * dpar_type_bytes(d->desc.gradient_type);
+    return dpari_fsdp_bucket_at(fsdp, unit->bucket) +
+           fsdp->start[i] * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
-    return d != NULL && i >= 0 && i < d->params &&
-           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->count[i], d->shard->rank,
-                            piece != NULL ? piece : &unwanted);
+    return fsdp != NULL && i >= 0 && i < fsdp->params &&
+           dpari_flat_piece(&fsdp->unit[fsdp->home[i]].flat, fsdp->start[i], fsdp->count[i],
+                            fsdp->shard->rank, piece != NULL ? piece : &unwanted);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values)
 {
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
     int64_t each;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_set: the pass has not ended");
     }
-    if (i < 0 || i >= d->params) {
+    if (i < 0 || i >= fsdp->params) {
         return dpari_comm_wrong(
-            d->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)", i,
-            d->params);
+            fsdp->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)",
+            i, fsdp->params);
     }
-    if (values == NULL && d->count[i] > 0) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the %ld values of parameter %d are NULL",
-                                d->count[i], i);
+    if (values == NULL && fsdp->count[i] > 0) {
+        return dpari_comm_wrong(fsdp->shard,
+                                "dpar_fsdp_set: the %ld values of parameter %d are NULL",
+                                fsdp->count[i], i);
     }
-    each = dpar_type_bytes(d->desc.type);
-    st = dpari_fsdp_forget(d);
-    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
-        st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+    each = dpar_type_bytes(fsdp->desc.type);
+    st = dpari_fsdp_forget(fsdp);
+    if (st == DPAR_OK && dpar_fsdp_piece(fsdp, i, &piece)) {
+        st = dpari_do_copy(fsdp->shard,
+                           dpari_fsdp_master_at(fsdp, fsdp->home[i]) + piece.in_shard * each,
                            from + piece.in_param * each, piece.count * each);
     }
     return st;
@@ -8584,19 +8637,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
  */
 
 /* Writes "unit 'wte'" or "unit 3". */
-static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
+static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
-    const char *name = d->desc.names != NULL ? d->desc.names[u] : NULL;
-    dpar_text_put(t, name != NULL ? "unit '" : "unit ");
+    const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
+    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(t, "%s'", name);
+        dpari_text_print(text, "%s'", name);
     } else {
-        dpari_text_int(t, u);
+        dpari_text_int(text, u);
     }
 }
 
 /* Reports that no slot or bucket is left for unit u, and which units hold them. */
-static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
+static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int32_t gradients)
 {
     enum { NAMED = 3 };
     dpar_why why;
@@ -8605,16 +8658,16 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
-    dpari_fsdp_put_unit(d, &t, u);
+    dpari_fsdp_put_unit(fsdp, &t, u);
     dpar_text_put(&t, " in addition to those of ");
-    for (v = 0; v < d->units; v++) {
-        const int holds = gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used;
+    for (v = 0; v < fsdp->units; v++) {
+        const int holds = gradients ? fsdp->unit[v].state == DPARI_FSDP_OPEN : fsdp->unit[v].used;
         if (!holds) {
             continue;
         }
         if (n < NAMED) {
             dpar_text_put(&t, n > 0 ? ", " : "");
-            dpari_fsdp_put_unit(d, &t, v);
+            dpari_fsdp_put_unit(fsdp, &t, v);
         }
         n++;
     }
@@ -8623,27 +8676,28 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     }
     dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
                                 : ", which are in use; desc.units_in_use sets how many");
-    return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
+    return dpari_comm_say(fsdp->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
 /* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
  * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
  * lo .. hi, which are wanted next, keep their slots. */
-static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                               int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&d->desc)) {
+    if (dpari_fsdp_wide(&fsdp->desc)) {
         return u;
     }
-    for (i = 0; i < d->slots; i++) {
-        const int32_t v = d->slot[i].unit;
+    for (i = 0; i < fsdp->slots; i++) {
+        const int32_t v = fsdp->slot[i].unit;
         if (v < 0) {
             return i;
         }
-        if (d->unit[v].used || (v >= lo && v <= hi)) {
+        if (fsdp->unit[v].used || (v >= lo && v <= hi)) {
             continue;
         }
-        if (best < 0 || (back ? v > d->slot[best].unit : v < d->slot[best].unit)) {
+        if (best < 0 || (back ? v > fsdp->slot[best].unit : v < fsdp->slot[best].unit)) {
             best = i;
         }
     }
@@ -8651,90 +8705,91 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 }
 
 /* Converts this rank's masters to its part of the weights in `to`, which have another type. */
-static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t count = d->unit[u].flat.shard;
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t count = fsdp->unit[u].flat.shard;
     dpar_mem_round r;
-    if (o->compute_type != DPAR_BF16 || !o->optimizer.stochastic) {
-        return dpari_do_convert(d->shard, to, o->compute_type, dpari_fsdp_master_at(d, u), o->type,
-                                count, 0);
+    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic) {
+        return dpari_do_convert(fsdp->shard, to, desc->compute_type, dpari_fsdp_master_at(fsdp, u),
+                                desc->type, count, 0);
     }
     dpari_zero(&r, sizeof r);
     r.to = to;
-    r.from = dpari_fsdp_master_at(d, u);
+    r.from = dpari_fsdp_master_at(fsdp, u);
     r.count = count;
-    r.from_type = o->type;
-    r.seed = o->optimizer.seed;
-    r.stream = (uint64_t)d->steps;
-    r.index = dpari_fsdp_key(d, u);
-    return dpari_do_round(d->shard, &r);
+    r.from_type = desc->type;
+    r.seed = desc->optimizer.seed;
+    r.stream = (uint64_t)fsdp->steps;
+    r.index = dpari_fsdp_key(fsdp, u);
+    return dpari_do_round(fsdp->shard, &r);
 }
 
 /* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
-static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
+static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *mine;
     dpar_status st;
     int32_t slot;
-    if (n->slot >= 0 || n->flat.shard == 0) {
+    if (unit->slot >= 0 || unit->flat.shard == 0) {
         return DPAR_OK;
     }
-    slot = dpari_fsdp_pick(d, u, lo, hi, back);
+    slot = dpari_fsdp_pick(fsdp, u, lo, hi, back);
     if (slot < 0) {
         return DPAR_MORE;
     }
-    s = &d->slot[slot];
+    s = &fsdp->slot[slot];
     if (s->unit >= 0) {
         st = dpar_wait(&s->work);
-        d->unit[s->unit].slot = -1;
+        fsdp->unit[s->unit].slot = -1;
         s->unit = -1;
         if (st != DPAR_OK) {
             return st;
         }
     }
-    whole = dpari_fsdp_slot_at(d, slot);
-    mine = dpari_fsdp_master_at(d, u);
-    if (d->desc.type != d->desc.compute_type) {
-        mine = whole + dpari_fsdp_own(d, u, d->desc.compute_type);
-        st = dpari_fsdp_cast(d, u, mine);
+    whole = dpari_fsdp_slot_at(fsdp, slot);
+    mine = dpari_fsdp_master_at(fsdp, u);
+    if (fsdp->desc.type != fsdp->desc.compute_type) {
+        mine = whole + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
+        st = dpari_fsdp_cast(fsdp, u, mine);
         if (st != DPAR_OK) {
             return st;
         }
     }
-    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->desc.compute_type, &s->work);
+    st = dpari_fsdp_post(fsdp, DPAR_CALL_ALL_GATHER, u, mine, whole, fsdp->desc.compute_type,
+                         &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
-        n->slot = slot;
+        unit->slot = slot;
     }
     return st;
 }
 
 /* Gathers unit u and requests the units after it in this direction. Waits for u. */
-static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
+static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 {
-    const int64_t ahead = d->desc.prefetch;
+    const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
-    const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
+    const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
-    dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
+    dpar_status st = dpari_fsdp_ask(fsdp, u, lo, hi, back);
     /* all slots are in use or have wanted units; those can be gathered again */
     if (st == DPAR_MORE) {
-        st = dpari_fsdp_ask(d, u, u, u, back);
+        st = dpari_fsdp_ask(fsdp, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
-        st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
+        st = dpari_fsdp_ask(fsdp, back ? u - k : u + k, lo, hi, back);
     }
-    if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_fsdp_no_room(d, u, 0);
+    if (st == DPAR_MORE && fsdp->unit[u].slot < 0 && fsdp->unit[u].flat.shard > 0) {
+        return dpari_fsdp_no_room(fsdp, u, 0);
     }
-    if (st < DPAR_OK || d->unit[u].slot < 0) {
+    if (st < DPAR_OK || fsdp->unit[u].slot < 0) {
         return st < DPAR_OK ? st : DPAR_OK;
     }
-    return dpar_wait(&d->slot[d->unit[u].slot].work);
+    return dpar_wait(&fsdp->slot[fsdp->unit[u].slot].work);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------
@@ -8767,47 +8822,47 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
     }
 }
 
-static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type, const void *from,
-                                  int32_t from_type, int64_t count)
+static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
+                                  const void *from, int32_t from_type, int64_t count)
 {
-    if (d->shard->mem != NULL) {
-        return dpari_do_convert(d->shard, to, to_type, from, from_type, count, 1);
+    if (fsdp->shard->mem != NULL) {
+        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
     }
     dpari_fsdp_add_here(to, to_type, from, from_type, count);
     return DPAR_OK;
 }
 
 /* Completes the reduction of bucket b. */
-static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    dpari_fsdp_slot *s = &d->bucket[b];
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    dpari_fsdp_slot *s = &fsdp->bucket[b];
     const int32_t u = s->unit;
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t type;
-    void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+    void *reduced = dpari_fsdp_reduced_at(fsdp, u, &type);
     dpar_status st = dpar_wait(&s->work);
     s->unit = -1;
     s->sent = 0;
-    n->bucket = -1;
+    unit->bucket = -1;
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(o) && !s->straight) {
+    if (!dpari_fsdp_kept(desc) && !s->straight) {
         const unsigned char *came =
-            dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient_type);
-        if (n->fresh && o->gradient_type != type) {
-            st =
-                dpari_do_convert(d->shard, reduced, type, came, o->gradient_type, n->flat.shard, 0);
+            dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
+        if (unit->fresh && desc->gradient_type != type) {
+            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                                  unit->flat.shard, 0);
         } else {
-            reduced = dpari_fsdp_settled(d, u, &type);
-            st = dpari_fsdp_add(d, reduced, type, came, o->gradient_type, n->flat.shard);
+            reduced = dpari_fsdp_settled(fsdp, u, &type);
+            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
     }
-    n->fresh = 0;
-    if (st == DPAR_OK && d->last && d->replicas != NULL) {
-        st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
-                             o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
+    unit->fresh = 0;
+    if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {
+        st = dpar_all_reduce(fsdp->replicas, reduced, reduced, unit->flat.shard, type,
+                             desc->sum ? DPAR_SUM : DPAR_AVG, &unit->across);
     }
     return st;
 }
@@ -8815,41 +8870,41 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 /* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
  * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
  * backward assigns the rest. */
-static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
-    const int64_t each = dpar_type_bytes(d->desc.gradient_type),
-                  all = n->flat.shard * d->shard->size;
-    const int earlier = dpari_fsdp_kept(&d->desc) && !n->fresh;
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
+    const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
+                  all = unit->flat.shard * fsdp->shard->size;
+    const int earlier = dpari_fsdp_kept(&fsdp->desc) && !unit->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
-    n->adds = earlier || !d->desc.overwrite_gradients;
-    n->fresh = n->fresh && !dpari_fsdp_kept(&d->desc);
+    unit->adds = earlier || !fsdp->desc.overwrite_gradients;
+    unit->fresh = unit->fresh && !dpari_fsdp_kept(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
-    for (i = n->first; i < n->last && d->desc.overwrite_gradients && st == DPAR_OK; i++) {
-        st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
-        at = d->start[i] + d->count[i];
+    for (i = unit->first; i < unit->last && fsdp->desc.overwrite_gradients && st == DPAR_OK; i++) {
+        st = dpari_do_copy(fsdp->shard, whole + at * each, NULL, (fsdp->start[i] - at) * each);
+        at = fsdp->start[i] + fsdp->count[i];
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each);
+    return dpari_do_copy(fsdp->shard, whole + at * each, NULL, (all - at) * each);
 }
 
 /* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
  * if all hold gradients that are not ready. */
-static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *d)
+static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
-    for (i = 0; i < d->buckets; i++) {
-        const dpari_fsdp_slot *s = &d->bucket[i];
+    for (i = 0; i < fsdp->buckets; i++) {
+        const dpari_fsdp_slot *s = &fsdp->bucket[i];
         if (s->unit < 0) {
             return i;
         }
-        if (s->sent && (best < 0 || s->sent < d->bucket[best].sent)) {
+        if (s->sent && (best < 0 || s->sent < fsdp->bucket[best].sent)) {
             best = i;
         }
     }
@@ -8857,103 +8912,103 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *d)
 }
 
 /* Gives the gradients of unit u a bucket in which backward computes them. */
-static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
+static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->desc)) {
-        b = dpari_fsdp_pick_bucket(d);
+    if (unit->flat.shard > 0 && !dpari_fsdp_kept(&fsdp->desc)) {
+        b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
-            return dpari_fsdp_no_room(d, u, 1);
+            return dpari_fsdp_no_room(fsdp, u, 1);
         }
-        if (d->bucket[b].unit >= 0) {
-            const dpar_status st = dpari_fsdp_collect(d, b);
+        if (fsdp->bucket[b].unit >= 0) {
+            const dpar_status st = dpari_fsdp_collect(fsdp, b);
             if (st != DPAR_OK) {
                 return st;
             }
         }
     }
-    n->state = DPARI_FSDP_OPEN;
-    if (n->flat.shard == 0) {
+    unit->state = DPARI_FSDP_OPEN;
+    if (unit->flat.shard == 0) {
         return DPAR_OK;
     }
-    n->bucket = b;
-    d->bucket[b].unit = u;
-    d->bucket[b].sent = 0;
-    return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
+    unit->bucket = b;
+    fsdp->bucket[b].unit = u;
+    fsdp->bucket[b].sent = 0;
+    return dpari_fsdp_clear(fsdp, u, dpari_fsdp_bucket_at(fsdp, b));
 }
 
 /* Posts the reduction of unit u's gradients. */
-static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
+static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    dpari_fsdp_unit *n = &d->unit[u];
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *to;
     int32_t b, type, most = 0;
-    if (n->bucket < 0) {
+    if (unit->bucket < 0) {
         return DPAR_OK;
     }
-    s = &d->bucket[n->bucket];
-    if (dpari_fsdp_kept(o) && !d->last) {
+    s = &fsdp->bucket[unit->bucket];
+    if (dpari_fsdp_kept(desc) && !fsdp->last) {
         s->unit = -1;
-        n->bucket = -1;
+        unit->bucket = -1;
         return DPAR_OK;
     }
-    whole = dpari_fsdp_bucket_at(d, n->bucket);
-    for (b = 0; b < d->buckets && !dpari_fsdp_kept(o); b++) {
-        most = (int32_t)dpari_most(most, d->bucket[b].sent);
+    whole = dpari_fsdp_bucket_at(fsdp, unit->bucket);
+    for (b = 0; b < fsdp->buckets && !dpari_fsdp_kept(desc); b++) {
+        most = (int32_t)dpari_most(most, fsdp->bucket[b].sent);
     }
     s->sent = most + 1;
-    to = dpari_fsdp_reduced_at(d, u, &type);
-    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient_type;
-    return dpari_fsdp_post(d, DPAR_CALL_REDUCE_SCATTER, u, whole,
-                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient_type),
-                           o->gradient_type, &s->work);
+    to = dpari_fsdp_reduced_at(fsdp, u, &type);
+    s->straight = unit->fresh && !dpari_fsdp_kept(desc) && type == desc->gradient_type;
+    return dpari_fsdp_post(fsdp, DPAR_CALL_REDUCE_SCATTER, u, whole,
+                           s->straight ? to : whole + dpari_fsdp_own(fsdp, u, desc->gradient_type),
+                           desc->gradient_type, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
 {
     int32_t u;
-    for (u = 0; d != NULL && u < d->units; u++) {
-        d->unit[u].fresh = 1;
+    for (u = 0; fsdp != NULL && u < fsdp->units; u++) {
+        fsdp->unit[u].fresh = 1;
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
 {
     int32_t u;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (dpari_fsdp_broken(d)) {
-        return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
+    if (dpari_fsdp_broken(fsdp)) {
+        return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard,
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_begin: the previous pass has not ended (dpar_fsdp_end)");
     }
-    for (u = 0; u < d->units; u++) {
-        d->unit[u].state = DPARI_FSDP_NONE;
+    for (u = 0; u < fsdp->units; u++) {
+        fsdp->unit[u].state = DPARI_FSDP_NONE;
     }
-    d->under_way = 1;
-    d->last = last != 0;
-    d->status = DPAR_OK;
+    fsdp->under_way = 1;
+    fsdp->last = last != 0;
+    fsdp->status = DPAR_OK;
     return DPAR_OK;
 }
 
 /* Checks the number of a unit and a direction. */
-static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direction)
+static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
-    if (!dpari_fsdp_is_unit(d, u)) {
-        return dpari_comm_wrong(d->shard, "fsdp: unit %d does not exist (there are %d units)", u,
-                                d->units);
+    if (!dpari_fsdp_is_unit(fsdp, u)) {
+        return dpari_comm_wrong(fsdp->shard, "fsdp: unit %d does not exist (there are %d units)", u,
+                                fsdp->units);
     }
     if (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD) {
-        return dpari_comm_wrong(d->shard,
+        return dpari_comm_wrong(fsdp->shard,
                                 "fsdp: direction %d of unit %d is neither DPAR_ACTION_FORWARD nor "
                                 "DPAR_ACTION_BACKWARD",
                                 direction, u);
@@ -8961,217 +9016,218 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direct
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(d, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, u, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
+    if (fsdp->unit[u].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
     }
-    if (back && !d->under_way) {
-        return dpari_comm_wrong(d->shard,
+    if (back && !fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
     }
-    if (back && d->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(d->shard,
+    if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
     }
-    if (d->under_way && d->status != DPAR_OK) {
-        return d->status;
+    if (fsdp->under_way && fsdp->status != DPAR_OK) {
+        return fsdp->status;
     }
-    st = dpari_fsdp_gather(d, u, back);
+    st = dpari_fsdp_gather(fsdp, u, back);
     if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(d, u);
+        st = dpari_fsdp_open(fsdp, u);
     }
     if (st == DPAR_OK) {
-        d->unit[u].used = 1;
-    } else if (d->under_way && dpari_fsdp_broken(d)) {
-        d->status = st;
+        fsdp->unit[u].used = 1;
+    } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
+        fsdp->status = st;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(d, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, u, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (!d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
+    if (!fsdp->unit[u].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
     }
-    d->unit[u].used = 0;
+    fsdp->unit[u].used = 0;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
 {
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
-        return dpari_comm_wrong(d->shard,
+    if (!dpari_fsdp_is_unit(fsdp, u) || !fsdp->under_way ||
+        fsdp->unit[u].state != DPARI_FSDP_OPEN) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, d->units);
+                                u, fsdp->units);
     }
-    d->unit[u].state = DPARI_FSDP_DONE;
-    if (d->status == DPAR_OK) {
-        d->status = dpari_fsdp_send(d, u);
+    fsdp->unit[u].state = DPARI_FSDP_DONE;
+    if (fsdp->status == DPAR_OK) {
+        fsdp->status = dpari_fsdp_send(fsdp, u);
     }
-    return d->status;
+    return fsdp->status;
 }
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_look(dpar_fsdp *d)
+static void dpari_fsdp_look(dpar_fsdp *fsdp)
 {
     int32_t u;
-    for (u = 0; u < d->units && d->status == DPAR_OK; u++) {
-        const dpari_fsdp_unit *n = &d->unit[u];
-        if (n->used || n->state == DPARI_FSDP_OPEN ||
-            (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
+    for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
+        const dpari_fsdp_unit *unit = &fsdp->unit[u];
+        if (unit->used || unit->state == DPARI_FSDP_OPEN ||
+            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0)) {
             dpar_why why;
             (void)dpari_wrong(&why,
-                              n->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
-                                      : "dpar_fsdp_end: unit %d is not ready on rank %d",
-                              u, d->shard->rank);
-            dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
-            d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
+                              unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                         : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              u, fsdp->shard->rank);
+            dpar_comm_abort(fsdp->shard, DPAR_E_ARG, why.text);
+            fsdp->status = fsdp->shard->status != DPAR_OK ? fsdp->shard->status : DPAR_E_ARG;
         }
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
 {
     int32_t b, u;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
+    if (!fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_end: no pass is under way");
     }
-    dpari_fsdp_look(d);
+    dpari_fsdp_look(fsdp);
     /* if buckets are units, this is the order of backward */
-    for (b = d->buckets - 1; b >= 0; b--) {
-        if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(d, b);
-            if (d->status == DPAR_OK) {
-                d->status = st;
+    for (b = fsdp->buckets - 1; b >= 0; b--) {
+        if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
+            const dpar_status st = dpari_fsdp_collect(fsdp, b);
+            if (fsdp->status == DPAR_OK) {
+                fsdp->status = st;
             }
-        } else if (d->bucket[b].unit >= 0) {
-            d->unit[d->bucket[b].unit].bucket = -1;
-            d->bucket[b].unit = -1;
+        } else if (fsdp->bucket[b].unit >= 0) {
+            fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
+            fsdp->bucket[b].unit = -1;
         }
     }
-    for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&d->unit[u].across);
-        if (d->status == DPAR_OK) {
-            d->status = st;
+    for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
+        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
+        if (fsdp->status == DPAR_OK) {
+            fsdp->status = st;
         }
     }
-    for (u = 0; u < d->units; u++) {
-        d->unit[u].used = 0;
-        d->unit[u].state = DPARI_FSDP_NONE;
+    for (u = 0; u < fsdp->units; u++) {
+        fsdp->unit[u].used = 0;
+        fsdp->unit[u].state = DPARI_FSDP_NONE;
     }
-    d->under_way = 0;
-    return d->status;
+    fsdp->under_way = 0;
+    return fsdp->status;
 }
 
 /* Computes the sum of squares of this rank's shard, and waits for it. */
-static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
+static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_squares s;
     int32_t u;
-    d->squares = 0.0;
-    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+    fsdp->squares = 0.0;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
         dpari_zero(&s, sizeof s);
-        s.in = dpari_fsdp_settled(d, u, &s.type);
-        s.count = d->unit[u].flat.shard;
+        s.in = dpari_fsdp_settled(fsdp, u, &s.type);
+        s.count = fsdp->unit[u].flat.shard;
         s.accumulate = 1;
-        s.sum = &d->squares;
-        st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
+        s.sum = &fsdp->squares;
+        st = s.count > 0 ? dpari_do_squares(fsdp->shard, &s) : DPAR_OK;
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_wait(d->shard);
+    return dpari_do_wait(fsdp->shard);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm)
 {
     double sum;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: the pass has not ended");
     }
     if (norm == NULL) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: norm is NULL");
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: norm is NULL");
     }
-    st = dpari_fsdp_squares(d);
+    st = dpari_fsdp_squares(fsdp);
     if (st != DPAR_OK) {
         return st;
     }
-    sum = d->squares;
-    st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    sum = fsdp->squares;
+    st = dpar_all_reduce(fsdp->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     if (st == DPAR_OK) {
         *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
     int32_t u, k;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_step: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
     }
-    st = dpari_fsdp_forget(d);
+    st = dpari_fsdp_forget(fsdp);
     if (st != DPAR_OK) {
         return st;
     }
-    d->steps++;
-    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+    fsdp->steps++;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_optimizer_moments(&d->desc.optimizer); k++) {
-            moment[k] = dpari_fsdp_moment_at(d, k, u);
+        for (k = 0; k < dpari_optimizer_moments(&fsdp->desc.optimizer); k++) {
+            moment[k] = dpari_fsdp_moment_at(fsdp, k, u);
         }
         dpari_zero(&p, sizeof p);
-        p.weight = dpari_fsdp_master_at(d, u);
-        p.weight_type = d->desc.type;
-        p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
+        p.weight = dpari_fsdp_master_at(fsdp, u);
+        p.weight_type = fsdp->desc.type;
+        p.gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
         p.m = moment[0];
         p.v = moment[1];
-        p.count = d->unit[u].flat.shard;
-        p.index = dpari_fsdp_key(d, u);
+        p.count = fsdp->unit[u].flat.shard;
+        p.index = dpari_fsdp_key(fsdp, u);
         dpari_zero(&o, sizeof o);
-        o.optimizer = &d->desc.optimizer;
+        o.optimizer = &fsdp->desc.optimizer;
         o.piece = &p;
-        o.step = d->steps;
+        o.step = fsdp->steps;
         o.rate = rate;
         o.factor = factor;
-        st = dpari_do_optimize(d->shard, &o);
+        st = dpari_do_optimize(fsdp->shard, &o);
     }
     return st;
 }
@@ -9180,34 +9236,34 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
  */
 
 /* True if unit u has such an array now. Gradients are available only between passes. */
-static int dpari_fsdp_has(const dpar_fsdp *d, int32_t array, int32_t u)
+static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
-    if (!dpari_fsdp_is_unit(d, u) || array < 0) {
+    if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
         return 0;
     }
     if (array == DPAR_FSDP_GRADIENT) {
-        return !d->under_way;
+        return !fsdp->under_way;
     }
-    return array <= dpari_optimizer_moments(&d->desc.optimizer); /* the masters are array 0 */
+    return array <= dpari_optimizer_moments(&fsdp->desc.optimizer); /* the masters are array 0 */
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u,
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u,
                                           int64_t *elements, int32_t *type)
 {
-    const int there = dpari_fsdp_has(d, array, u);
+    const int there = dpari_fsdp_has(fsdp, array, u);
     int32_t of_type = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && array == DPAR_FSDP_GRADIENT) {
-        at = dpari_fsdp_settled(d, u, &of_type);
+        at = dpari_fsdp_settled(fsdp, u, &of_type);
     } else if (there && array == DPAR_FSDP_MASTER) {
-        of_type = d->desc.type;
-        at = dpari_fsdp_master_at(d, u);
+        of_type = fsdp->desc.type;
+        at = dpari_fsdp_master_at(fsdp, u);
     } else if (there) {
-        of_type = dpari_fsdp_moment_type(&d->desc);
-        at = dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+        of_type = dpari_fsdp_moment_type(&fsdp->desc);
+        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, u);
     }
     if (elements != NULL) {
-        *elements = there ? d->unit[u].flat.shard : 0;
+        *elements = there ? fsdp->unit[u].flat.shard : 0;
     }
     if (type != NULL) {
         *type = of_type;
@@ -9215,13 +9271,13 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
                                                  int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+    if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(
             why,
@@ -9234,19 +9290,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
         return st;
     }
     mesh.first_rank = first;
-    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
+    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
 }
 
 /* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
-static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t u, int32_t ranks,
+static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *fsdp, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
     dpar_layout from, to;
-    dpar_status st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    dpar_status st = dpar_fsdp_layout(fsdp, u, 0, ranks, &from, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why);
+    st = dpar_fsdp_layout(fsdp, u, 0, fsdp->shard->size, &to, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -9254,12 +9310,12 @@ static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t 
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_redistribute_first(walk, &from, &to, d->shard->rank, DPAR_TRANSFER_RECV,
+    return dpar_redistribute_first(walk, &from, &to, fsdp->shard->rank, DPAR_TRANSFER_RECV,
                                    DPAR_REDISTRIBUTE_PRIMARY);
 }
 
 /* Reads this rank's shard of one array of one unit, from the shards of `ranks` ranks. */
-static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
+static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array, int32_t u,
                                                   int32_t ranks, dpar_fsdp_read_callback read,
                                                   void *ctx, dpar_why *why)
 {
@@ -9267,21 +9323,21 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     dpar_transfer t;
     int64_t count;
     int32_t type;
-    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count, &type);
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(fsdp, array, u, &count, &type);
     const int64_t each = dpar_type_bytes(type);
     dpar_status st;
     if (at == NULL || count == 0) {
         return DPAR_OK;
     }
-    st = dpari_fsdp_walk_saved(d, u, ranks, &walk, why);
+    st = dpari_fsdp_walk_saved(fsdp, u, ranks, &walk, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_copy(d->shard, at, NULL, count * each);
+    st = dpari_do_copy(fsdp->shard, at, NULL, count * each);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_wait(d->shard); /* the callback writes next */
+    st = dpari_do_wait(fsdp->shard); /* the callback writes next */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
@@ -9296,37 +9352,37 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                                dpar_fsdp_read_callback read, void *ctx,
                                                dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;
     dpar_status st = DPAR_OK;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return dpari_wrong(why, "dpar_fsdp_load: the fsdp is NULL");
     }
-    if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
+    if (read == NULL || ranks < 1 || steps < 0 || fsdp->under_way) {
         st = dpari_wrong(
             why,
             "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
             "(0), or read is NULL",
-            ranks, steps, d->under_way);
+            ranks, steps, fsdp->under_way);
     } else {
-        st = dpari_fsdp_forget(d);
+        st = dpari_fsdp_forget(fsdp);
     }
     for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
-        for (u = 0; u < d->units && st == DPAR_OK; u++) {
-            st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
+        for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
+            st = dpari_fsdp_read_one(fsdp, array, u, ranks, read, ctx, why);
         }
     }
     dpari_zero(&given, sizeof given);
     given.ranks = ranks;
     given.steps = steps;
-    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
-                          why);
+    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_state_load,
+                          &given, why);
     if (st == DPAR_OK) {
-        d->steps = steps;
+        fsdp->steps = steps;
     }
     return st;
 }
@@ -9451,13 +9507,13 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- functions of all layers ----------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *tp, dpar_comm *comm,
                                                           int32_t type, int64_t tokens,
                                                           int64_t *counts, dpar_why *why)
 {
     dpar_tensor_parallel made;
     dpar_status st;
-    if (t == NULL || comm == NULL) {
+    if (tp == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
@@ -9469,60 +9525,60 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
         made.comm = comm;
         made.type = type;
         made.counts = counts;
-        *t = made;
+        *tp = made;
     }
     return st;
 }
 
 /* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
  * parallelism. */
-static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
+static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
 {
-    return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
+    return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
 /* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
 static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
-    dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st, const char *form, ...)
+    dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
 {
     dpar_why why;
     va_list list;
     va_start(list, form);
     (void)dpari_say_list(st, &why, form, &list);
     va_end(list);
-    return dpari_comm_wrong_all(t->comm, st, &why);
+    return dpari_comm_wrong_all(tp->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are not NULL. If t has no communicator, only the
+/* Checks that the structs that describe a call are not NULL. If tp has no communicator, only the
  * caller gets the error. */
-static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
+static dpar_status dpari_tensor_there(const dpar_tensor_parallel *tp, int described)
 {
-    if (t == NULL || t->comm == NULL) {
+    if (tp == NULL || tp->comm == NULL) {
         return DPAR_E_ARG;
     }
     if (described) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                               t->comm->rank);
+    return dpari_tensor_refuse(tp, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                               tp->comm->rank);
 }
 
-/* Checks t, whose fields the caller may have changed. A rank's tokens must be consecutive if they
+/* Checks tp, whose fields the caller may have changed. A rank's tokens must be consecutive if they
  * are gathered. */
-static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
 {
-    const int32_t rule = t->tokens.rule;
-    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
+    const int32_t rule = tp->tokens.rule;
+    if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
             "has %d parts",
-            t->type, t->comm->size, t->tokens.parts);
+            tp->type, tp->comm->size, tp->tokens.parts);
     }
-    if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
+    if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
@@ -9530,11 +9586,11 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 
 /* Computes c[m][n] = op(a) op(b), or adds it to c. The caller has set m, n, k and which matrix is
  * transposed. */
-static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
+static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_matmul *p,
                                          const void *a, const void *b, void *c, int add)
 {
     dpar_status st;
-    p->type = t->type;
+    p->type = tp->type;
     p->alpha = 1.0;
     p->beta = add ? 1.0 : 0.0;
     p->a = a;
@@ -9543,41 +9599,41 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->lda = dpari_most(1, p->transpose_a ? p->m : p->k);
     p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
     p->ldc = dpari_most(1, p->n);
-    st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
+    st = tp->matmul != NULL ? tp->matmul(tp->user, p) : dpar_matmul_host(NULL, p);
     if (st >= 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, st,
+    return dpari_tensor_refuse(tp, st,
                                "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
-                               t->comm->rank, p->m, p->n, p->k);
+                               tp->comm->rank, p->m, p->n, p->k);
 }
 
 /* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
  * dy^T x. */
-static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_apply(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
     p.transpose_b = 1;
-    p.m = t->tokens.count;
+    p.m = tp->tokens.count;
     p.n = l->out;
     p.k = l->in;
-    return dpari_tensor_multiply(t, &p, x, w, y, 0);
+    return dpari_tensor_multiply(tp, &p, x, w, y, 0);
 }
 
-static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                        const void *dy, const void *w, void *dx, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
-    p.m = t->tokens.count;
+    p.m = tp->tokens.count;
     p.n = l->in;
     p.k = l->out;
-    return dpari_tensor_multiply(t, &p, dy, w, dx, add);
+    return dpari_tensor_multiply(tp, &p, dy, w, dx, add);
 }
 
-static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                         const void *dy, const void *x, void *dw, int add)
 {
     dpar_matmul p;
@@ -9585,8 +9641,8 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpa
     p.transpose_a = 1;
     p.m = l->out;
     p.n = l->in;
-    p.k = t->tokens.count;
-    return dpari_tensor_multiply(t, &p, dy, x, dw, add);
+    p.k = tp->tokens.count;
+    return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
 }
 
 /* Adds a bias to one row of y. */
@@ -9605,19 +9661,19 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
 }
 
 /* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
+static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
-    const int64_t bytes = n * dpar_type_bytes(t->type);
+    const int64_t bytes = n * dpar_type_bytes(tp->type);
     int64_t i;
     if (bias == NULL || rows * n == 0) { /* y may be NULL then */
         return DPAR_OK;
     }
-    if (t->comm->mem != NULL) {
-        return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    if (tp->comm->mem != NULL) {
+        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
     }
     for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
     }
     return DPAR_OK;
 }
@@ -9647,28 +9703,28 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
 }
 
 /* Does the same where the arrays are, which may be on a device. */
-static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
     dpar_mem_reduce r;
-    if (t->comm->mem == NULL || sum == NULL || n == 0) {
-        dpari_tensor_add_rows(t->type, dy, rows, n, sum, add);
+    if (tp->comm->mem == NULL || sum == NULL || n == 0) {
+        dpari_tensor_add_rows(tp->type, dy, rows, n, sum, add);
         return DPAR_OK;
     }
     if (rows == 0) {
-        return add ? DPAR_OK : dpari_do_copy(t->comm, sum, NULL, n * dpar_type_bytes(t->type));
+        return add ? DPAR_OK : dpari_do_copy(tp->comm, sum, NULL, n * dpar_type_bytes(tp->type));
     }
     dpari_zero(&r, sizeof r);
     r.to = sum;
     r.from = dy;
     r.count = r.stride = n;
     r.parts = rows;
-    r.to_type = r.from_type = t->type;
+    r.to_type = r.from_type = tp->type;
     r.sum_type = DPAR_F64;
     r.op = DPAR_SUM;
     r.accumulate = add != 0;
     r.scale = 1.0;
-    return dpari_do_reduce(t->comm, &r);
+    return dpari_do_reduce(tp->comm, &r);
 }
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
@@ -9676,11 +9732,12 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
 /* Fills in the counts for collectives of rows. Call it once in a function before anything is
  * posted, because posted operations read them. The width of a layer that will be rejected may be
  * anything, so the product is unsigned. */
-static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
+static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
-    for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = (int64_t)((uint64_t)dpar_split_part_count(&t->tokens, r) * (uint64_t)width);
+    for (r = 0; tp->counts != NULL && r < tp->comm->size; r++) {
+        tp->counts[r] =
+            (int64_t)((uint64_t)dpar_split_part_count(&tp->tokens, r) * (uint64_t)width);
     }
 }
 
@@ -9700,50 +9757,51 @@ static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 }
 
 /* Returns a hash of a vocabulary and of all ids. */
-static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
+static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *tp, const dpar_vocab *vocab,
                                  const int32_t *ids)
 {
-    uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
+    uint64_t h = dpari_hash(dpari_hash(2, vocab->count), vocab->added);
     int64_t i;
-    h = dpari_hash(dpari_hash(h, v->padded), v->padded_added);
-    for (i = 0; i < t->tokens.count; i++) {
+    h = dpari_hash(dpari_hash(h, vocab->padded), vocab->padded_added);
+    for (i = 0; i < tp->tokens.count; i++) {
         h = dpari_hash(h, ids[i]);
     }
     return h;
 }
 
 /* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
-static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
-                                        const dpari_tensor_alike *alike, dpar_work *work)
+static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const void *own,
+                                        void *whole, const dpari_tensor_alike *alike,
+                                        dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = t->type;
+    call.type = tp->type;
     call.variable_counts = 1;
     call.in = own;
     call.out = whole;
-    call.count = t->counts[t->comm->rank];
-    call.out_count = t->counts;
-    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
+    call.count = tp->counts[tp->comm->rank];
+    call.out_count = tp->counts;
+    return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
 /* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
  * rank's own rows into `own`. */
-static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
+static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = t->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
-    call.type = t->type;
+    call.kind = tp->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
+    call.type = tp->type;
     call.op = DPAR_SUM;
     call.in = part;
-    call.out = t->counts == NULL ? part : own;
-    call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
-    call.variable_counts = t->counts != NULL;
-    call.in_count = t->counts;
-    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
+    call.out = tp->counts == NULL ? part : own;
+    call.count = tp->counts == NULL ? tp->tokens.count * width : tp->counts[tp->comm->rank];
+    call.variable_counts = tp->counts != NULL;
+    call.in_count = tp->counts;
+    return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
 /* Waits for a work even if st is an error, because the memory is in use until then. Returns the
@@ -9766,189 +9824,196 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 }
 
 /* Reports the number of arrays that are missing, if any, to all ranks. */
-static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
+static dpar_status dpari_tensor_given(const dpar_tensor_parallel *tp, int missing, const char *form)
 {
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
+    return dpari_tensor_refuse(tp, DPAR_E_ARG, form, tp->comm->rank, (int32_t)missing);
 }
 
 /* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
  * elements. */
-static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
-                                                 const dpar_linear *l, const dpar_linear_arrays *a,
-                                                 int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
+                                                 const dpar_linear *l,
+                                                 const dpar_linear_arrays *arrays, int forward)
 {
-    const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
-    const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
+    const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
+    const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
-    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->reuse_gathered);
-    const int reads_dy = !forward && !(!column && sequence && a->reuse_gathered);
+    const int reads_x =
+        (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
+    const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
     int missing = 0;
-    dpar_status st = dpari_tensor_check(t);
+    dpar_status st = dpari_tensor_check(tp);
     if (st != DPAR_OK) {
         return st;
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
-        ((a->accumulate_dx || a->defer_reduce) && !column)) {
+        ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
             "accumulate_dx or defer_reduce %d (only for a column layer)",
-            l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
+            l->kind, l->in, l->out, arrays->accumulate_dx || arrays->defer_reduce);
     }
-    if (t->comm->mem != NULL && t->matmul == NULL) {
+    if (tp->comm->mem != NULL && tp->matmul == NULL) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "rank %d: linear: arrays on a device need matmul, a function for that device",
-            t->comm->rank);
+            tp->comm->rank);
     }
-    missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
-    missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
-    missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
-    missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
-    missing += sequence && dpari_tensor_missing(a->gathered, n, column ? l->in : l->out) &&
-               (!column || forward || a->dw != NULL);
-    missing += sequence && !forward && column && a->dx != NULL &&
-               dpari_tensor_missing(a->gathered_dx, n, l->in);
+    missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
+    missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
+    missing += forward && dpari_tensor_missing(arrays->y, rows_y, l->out);
+    missing += reads_dy && dpari_tensor_missing(arrays->dy, rows_y, l->out);
+    missing += sequence && dpari_tensor_missing(arrays->gathered, n, column ? l->in : l->out) &&
+               (!column || forward || arrays->dw != NULL);
+    missing += sequence && !forward && column && arrays->dx != NULL &&
+               dpari_tensor_missing(arrays->gathered_dx, n, l->in);
     if (missing == 0) {
         return DPAR_OK;
     }
     return dpari_tensor_refuse(
-        t, DPAR_E_ARG, "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
-        t->comm->rank, missing, l->in, l->out);
+        tp, DPAR_E_ARG,
+        "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
+        tp->comm->rank, missing, l->in, l->out);
 }
 
 /* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
  * it. The arguments are not NULL. */
-static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                        const dpar_linear_arrays *a)
+static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                        const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
-    const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
-    const void *x = column && sequence ? a->gathered : a->x;
-    void *y = !column && sequence ? a->gathered : a->y;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = tp->counts != NULL;
+    const int64_t own = dpari_tensor_tokens(tp, tp->comm->rank);
+    const void *x = column && sequence ? arrays->gathered : arrays->x;
+    void *y = !column && sequence ? arrays->gathered : arrays->y;
     const dpari_tensor_alike alike = dpari_linear_alike(layer);
-    dpar_status st = dpari_linear_check(t, layer, a, 1);
-    dpari_tensor_count(t, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
+    dpar_status st = dpari_linear_check(tp, layer, arrays, 1);
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
+    if (st == DPAR_OK && column && sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, NULL);
     }
     if (st == DPAR_OK) {
-        st = dpari_linear_apply(t, layer, x, a->w, y);
+        st = dpari_linear_apply(tp, layer, x, arrays->w, y);
     }
     if (st == DPAR_OK && !column) {
-        st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
+        st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own, layer->out);
+    return dpari_tensor_add_bias(tp, arrays->y, arrays->bias, column ? tp->tokens.count : own,
+                                 layer->out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
                                                     const dpar_linear *layer,
-                                                    const dpar_linear_arrays *a)
+                                                    const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_linear_forward(t, layer, a);
+    return dpari_linear_forward(tp, layer, arrays);
 }
 
 /* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
  * while dw is computed. */
-static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
-                                         const dpar_linear_arrays *a)
+static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
+                                         const dpar_linear_arrays *arrays)
 {
-    const int sequence = t->counts != NULL;
-    void *part = sequence ? a->gathered_dx : a->dx;
+    const int sequence = tp->counts != NULL;
+    void *part = sequence ? arrays->gathered_dx : arrays->dx;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
-    if (a->dw != NULL && sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, &gather);
+    if (arrays->dw != NULL && sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, &gather);
     }
-    if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->accumulate_dx);
-        if (st == DPAR_OK && !a->defer_reduce) {
-            st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
+    if (st == DPAR_OK && arrays->dx != NULL) {
+        st = dpari_linear_inputs(tp, l, arrays->dy, arrays->w, part, arrays->accumulate_dx);
+        if (st == DPAR_OK && !arrays->defer_reduce) {
+            st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
-    if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, a->dy, sequence ? a->gathered : a->x, a->dw, a->accumulate);
+    if (st == DPAR_OK && arrays->dw != NULL) {
+        st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
+                                  arrays->dw, arrays->accumulate);
     }
     return dpari_tensor_finish(st, &reduce);
 }
 
 /* Backward of a row layer: gathers dy; nothing is summed. */
-static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
-                                      const dpar_linear_arrays *a)
+static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
+                                      const dpar_linear_arrays *arrays)
 {
-    const int sequence = t->counts != NULL;
-    const void *dy = sequence ? a->gathered : a->dy;
+    const int sequence = tp->counts != NULL;
+    const void *dy = sequence ? arrays->gathered : arrays->dy;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
-    if (sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->dy, a->gathered, &alike, NULL);
+    if (sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->dy, arrays->gathered, &alike, NULL);
     }
-    if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
+    if (st == DPAR_OK && arrays->dx != NULL) {
+        st = dpari_linear_inputs(tp, l, dy, arrays->w, arrays->dx, 0);
     }
-    if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->accumulate);
+    if (st == DPAR_OK && arrays->dw != NULL) {
+        st = dpari_linear_weights(tp, l, dy, arrays->x, arrays->dw, arrays->accumulate);
     }
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a)
+static dpar_status dpari_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                         const dpar_linear_arrays *arrays)
 {
     const int column = layer->kind == DPAR_LINEAR_COLUMN;
-    dpar_status st = dpari_linear_check(t, layer, a, 0);
-    dpari_tensor_count(t, column ? layer->in : layer->out);
+    dpar_status st = dpari_linear_check(tp, layer, arrays, 0);
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
     if (st == DPAR_OK) {
-        st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
+        st = column ? dpari_column_backward(tp, layer, arrays)
+                    : dpari_row_backward(tp, layer, arrays);
     }
     if (st == DPAR_OK) {
-        const void *dy = !column && t->counts != NULL ? a->gathered : a->dy;
-        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->accumulate);
+        const void *dy = !column && tp->counts != NULL ? arrays->gathered : arrays->dy;
+        st = dpari_tensor_sum_rows(tp, dy, tp->tokens.count, layer->out, arrays->dbias,
+                                   arrays->accumulate);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
                                                      const dpar_linear *layer,
-                                                     const dpar_linear_arrays *a)
+                                                     const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_linear_backward(t, layer, a);
+    return dpari_linear_backward(tp, layer, arrays);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
 /* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
  * added ones (which = 1). The rows after each run are padding. */
-static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
-    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
-    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
-    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    const int64_t each =
+        which == 0 ? vocab->padded / vocab->ranks : vocab->padded_added / vocab->ranks;
+    const int64_t left = (which == 0 ? vocab->count : vocab->added) - rank * each;
+    *lo = which == 0 ? 0 : vocab->padded / vocab->ranks;
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
 /* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
  * none. */
-static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
+static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
     int32_t which;
@@ -9958,9 +10023,9 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
     index->windows = 2;
     for (which = 0; which < 2; which++) {
         int64_t lo, hi;
-        dpari_vocab_run(v, rank, which, &lo, &hi);
-        index->lo[which] = which == 0 ? rank * (v->padded / v->ranks)
-                                      : v->count + rank * (v->padded_added / v->ranks);
+        dpari_vocab_run(vocab, rank, which, &lo, &hi);
+        index->lo[which] = which == 0 ? rank * (vocab->padded / vocab->ranks)
+                                      : vocab->count + rank * (vocab->padded_added / vocab->ranks);
         index->hi[which] = index->lo[which] + (hi - lo);
         index->row[which] = lo;
     }
@@ -9968,25 +10033,26 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 
 /* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
  * be ignored. */
-static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
-                                                const int32_t *ids)
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
+                                                const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_there(t, v != NULL);
+    dpar_status st = dpari_tensor_there(tp, vocab != NULL);
     int64_t i;
     if (st == DPAR_OK) {
-        st = dpari_tensor_check(t);
+        st = dpari_tensor_check(tp);
     }
-    if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
+    if (st == DPAR_OK &&
+        (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
         st = dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
-            v->ranks, t->comm->size, ids == NULL);
+            vocab->ranks, tp->comm->size, ids == NULL);
     }
-    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
-        if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+    for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
+        if (ids[i] >= vocab->count + vocab->added) {
+            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
                                      "vocabulary: token %ld has id %d, but there are only %ld ids",
-                                     i, ids[i], v->count + v->added);
+                                     i, ids[i], vocab->count + vocab->added);
         }
     }
     return st;
@@ -9994,25 +10060,25 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, c
 
 /* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
  * gradients. */
-static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *tp,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
                                                     const void *table, const void *y)
 {
     const int there = layer != NULL && a != NULL;
-    const dpar_vocab *v = there ? &layer->vocab : NULL;
+    const dpar_vocab *vocab = there ? &layer->vocab : NULL;
     const int32_t *ids = there ? a->ids : NULL;
     const int64_t width = there ? layer->width : 0;
-    dpar_status st = dpari_vocab_check(t, v, ids);
+    dpar_status st = dpari_vocab_check(tp, vocab, ids);
     int64_t i;
     int missing;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
+        st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
                                  width);
     }
-    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+    for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
                                      "embedding: token %ld has id %d, but ids must be at least 0",
                                      i, ids[i]);
         }
@@ -10020,74 +10086,74 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     if (st != DPAR_OK) {
         return st;
     }
-    missing = dpari_tensor_missing(table, dpar_vocab_row_count(v), width);
-    missing += dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width);
-    missing += t->counts != NULL && dpari_tensor_missing(a->gathered, t->tokens.count, width);
-    return dpari_tensor_given(t, missing,
+    missing = dpari_tensor_missing(table, dpar_vocab_row_count(vocab), width);
+    missing += dpari_tensor_missing(y, dpari_tensor_tokens(tp, tp->comm->rank), width);
+    missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
+    return dpari_tensor_given(tp, missing,
                               "rank #: embedding: # arrays that this call needs are NULL");
 }
 
-static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
                                                 const dpar_embedding *layer, const int32_t *ids)
 {
     dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
-    alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
+    alike.hash = dpari_hash(dpari_vocab_hash(tp, &layer->vocab, ids), layer->width);
     return alike;
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
     dpar_status st =
-        dpari_embedding_check(t, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
+        dpari_embedding_check(tp, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? a->gathered : a->y;
+        g.to = tp->counts != NULL ? a->gathered : a->y;
         g.from = a->table;
-        g.rows = t->tokens.count;
-        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
-        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &g.index);
-        st = dpari_do_gather(t->comm, &g);
+        g.rows = tp->tokens.count;
+        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(tp->type);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &g.index);
+        st = dpari_do_gather(tp->comm, &g);
     }
     if (st == DPAR_OK) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
-        dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->gathered : a->y, a->y,
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        dpari_tensor_count(tp, layer->width);
+        st = dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? a->gathered : a->y, a->y,
                                  &alike, NULL);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
     dpar_status st =
-        dpari_embedding_check(t, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
+        dpari_embedding_check(tp, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
     const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
-    if (st == DPAR_OK && t->counts != NULL) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
-        dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->gathered, &alike, NULL);
+    if (st == DPAR_OK && tp->counts != NULL) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        dpari_tensor_count(tp, layer->width);
+        st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
         dy = a->gathered;
     }
     if (st == DPAR_OK && !a->accumulate) {
-        st = dpari_do_copy(t->comm, a->dtable, NULL,
+        st = dpari_do_copy(tp->comm, a->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
-                               dpar_type_bytes(t->type));
+                               dpar_type_bytes(tp->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
         s.to = a->dtable;
         s.from = dy;
-        s.rows = t->tokens.count;
+        s.rows = tp->tokens.count;
         s.width = layer->width;
-        s.type = t->type;
-        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &s.index);
-        st = dpari_do_scatter(t->comm, &s);
+        s.type = tp->type;
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &s.index);
+        st = dpari_do_scatter(tp->comm, &s);
     }
     return st;
 }
@@ -10095,71 +10161,71 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
 /* Checks a cross-entropy and its targets. */
-static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
-    dpar_status st = dpari_tensor_there(t, e != NULL);
+    dpar_status st = dpari_tensor_there(tp, e != NULL);
     if (st == DPAR_OK) {
-        st = dpari_vocab_check(t, &e->vocab, targets);
+        st = dpari_vocab_check(tp, &e->vocab, targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
+        return dpari_tensor_refuse(tp, DPAR_E_ARG,
                                    "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
 
 /* Fills in what all phases of a cross-entropy have in common. */
-static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
-    const dpar_vocab *v = &e->vocab;
+    const dpar_vocab *vocab = &e->vocab;
     int32_t which;
     dpari_zero(x, sizeof *x);
-    x->type = t->type;
-    x->tokens = t->tokens.count;
-    x->rows = dpar_vocab_row_count(v);
+    x->type = tp->type;
+    x->tokens = tp->tokens.count;
+    x->rows = dpar_vocab_row_count(vocab);
     for (which = 0; which < 2; which++) {
-        dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
+        dpari_vocab_run(vocab, tp->comm->rank, which, &x->lo[which], &x->hi[which]);
     }
-    dpari_vocab_index(v, t->comm->rank, targets, &x->target);
-    x->vocabulary = v->count + v->added;
+    dpari_vocab_index(vocab, tp->comm->rank, targets, &x->target);
+    x->vocabulary = vocab->count + vocab->added;
     x->ignore = e->ignore;
     x->smoothing = e->smoothing;
     x->z_loss = e->z_loss;
-    x->ranks = t->comm->size;
+    x->ranks = tp->comm->size;
 }
 
 /* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
  * token. */
-static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
-    uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
+    uint64_t hash = dpari_vocab_hash(tp, &e->vocab, targets);
     dpar_call call;
     hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z_loss);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = t->type;
+    call.type = tp->type;
     call.in = own;
     call.out = all;
-    call.count = 3 * t->tokens.count;
-    return dpari_post_alike(t->comm, &call, hash,
+    call.count = 3 * tp->tokens.count;
+    return dpari_post_alike(tp->comm, &call, hash,
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    dpar_status st = dpari_entropy_check(tp, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
-        n = t->tokens.count;
+        n = tp->tokens.count;
         st = dpari_tensor_given(
-            t,
+            tp,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
             "rank #: cross-entropy: # arrays that this call needs are NULL");
@@ -10167,15 +10233,15 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     if (st != DPAR_OK) {
         return st;
     }
-    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
-    dpari_entropy_of(t, e, a->targets, &x);
+    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(tp->type);
+    dpari_entropy_of(tp, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = a->logits; /* this phase only reads it */
     x.partial = a->scratch;
     x.all = all;
-    st = dpari_do_cross_entropy(t->comm, &x);
+    st = dpari_do_cross_entropy(tp->comm, &x);
     if (st == DPAR_OK) {
-        st = dpari_entropy_gather(t, e, a->targets, a->scratch, all);
+        st = dpari_entropy_gather(tp, e, a->targets, a->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = a->lse;
@@ -10184,25 +10250,25 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_cross_entropy(t->comm, &x);
+    return dpari_do_cross_entropy(tp->comm, &x);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
                                                             const dpar_cross_entropy *e,
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_entropy_of(t, e, a->targets, &x);
+    dpari_entropy_of(tp, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
     x.logits = a->logits;
     x.lse = a->lse; /* read only */
     x.scale = scale;
-    return dpari_do_cross_entropy(t->comm, &x);
+    return dpari_do_cross_entropy(tp->comm, &x);
 }
 
 /* ==== train/sequence.c ==== */
@@ -10255,9 +10321,9 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 }
 
 /* Returns the number of elements of keys and values for each token. */
-static int64_t dpari_seq_each(const dpar_attention_desc *a)
+static int64_t dpari_seq_each(const dpar_attention_desc *layer)
 {
-    return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
+    return (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
 }
 
 /* Checks a layer. The defaults need not be filled in. */
@@ -10339,25 +10405,27 @@ typedef struct dpari_seq_walk {
     int32_t again;         /* 1 if another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
+                               int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
-                          NULL);
+    (void)dpar_split_init(&s, layer->tokens.rule, layer->tokens.ends[layer->tokens.docs],
+                          layer->tokens.ranks, 1, NULL);
     *lo = dpar_split_part_first(&s, rank);
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
 /* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
+                            int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = a;
+    w->layer = layer;
     w->q.rank = q;
     w->k.rank = k;
-    if (a->method != NULL) {
-        dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
+    if (layer->method != NULL) {
+        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
+        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
     }
 }
 
@@ -10401,11 +10469,12 @@ static int dpari_seq_band(dpari_seq_walk *w)
 /* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->layer->tokens;
-    for (; w->doc < p->docs; w->doc++) {
+    const dpar_packed *packed = &w->layer->tokens;
+    for (; w->doc < packed->docs; w->doc++) {
         if (!w->open) {
-            (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, NULL);
+            (void)dpar_split_init(&w->split, packed->rule,
+                                  packed->ends[w->doc + 1] - packed->ends[w->doc], packed->ranks, 1,
+                                  NULL);
             w->open = 1;
         }
         while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
@@ -10476,19 +10545,19 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
 }
 
 /* Rounds n sums to the layer's type. Does nothing if they are the same array. */
-DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n)
 {
     if (n == 0 || to == from) {
         return DPAR_OK;
     }
-    return dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
+    return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
 }
 
 /* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
+static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
 {
-    return dpari_do_copy(p->comm, to, NULL, bytes);
+    return dpari_do_copy(plan->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -10502,83 +10571,84 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
 }
 
 /* to[j] = by (x . row j of n), rows `step` elements apart. */
-static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
+static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
     int64_t j;
     if (type == DPAR_F32) {
-        l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
+        lanes->scores(to, (const float *)x, (const float *)row, step, n, width, by);
         return;
     }
     for (j = 0; j < n; j++) {
-        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
+        to[j] = by * lanes->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
     }
 }
 
 /* y = keep y + the sum of by[j] row j. */
-static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double keep,
+static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, double keep,
                           const double *by, const void *row, int64_t step, int64_t n, int64_t width)
 {
     DPARI_ROW float weight[DPARI_ROW_PART];
     int64_t j;
     if (type == DPAR_F32) {
-        l->thin(weight, by, n);
-        l->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
+        lanes->thin(weight, by, n);
+        lanes->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
         return;
     }
     for (j = 0; j < n; j++) {
-        dpari_row_add(l, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
+        dpari_row_add(lanes, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
                       width);
     }
 }
 
 /* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
  * part has a larger score than those before, the sum and the result so far are scaled down. */
-static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
-                            const dpar_attention_desc *a, int64_t i, int64_t h)
+static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call *call,
+                            const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
-    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width,
-                  v_step = (int64_t)a->groups * a->value_width;
-    const void *x = dpari_seq_in(call->q, row * a->width, a->type);
-    void *out = dpari_seq_at(call->out, row * a->value_width, a->type);
+    const int64_t group = h / (layer->heads / layer->groups), row = i * layer->heads + h;
+    const int64_t k_step = (int64_t)layer->groups * layer->width,
+                  v_step = (int64_t)layer->groups * layer->value_width;
+    const void *x = dpari_seq_in(call->q, row * layer->width, layer->type);
+    void *out = dpari_seq_at(call->out, row * layer->value_width, layer->type);
     DPARI_ROW double score[DPARI_ROW_PART];
     double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
     int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
-    dpari_zero(out, (size_t)(a->value_width * dpar_type_bytes(a->type)));
+    dpari_zero(out, (size_t)(layer->value_width * dpar_type_bytes(layer->type)));
     if (lo == hi) {
-        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
+        dpari_element_put(call->lse, layer->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
-        const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
-        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->value_width, a->type);
+        const void *k = dpari_seq_in(call->k, lo * k_step + group * layer->width, layer->type);
+        const void *v =
+            dpari_seq_in(call->v, lo * v_step + group * layer->value_width, layer->type);
         double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
-        most = l->largest(score, DPAR_F64, most, n);
+        dpari_seq_scores(lanes, layer->type, score, x, k, k_step, n, layer->width, layer->scale);
+        most = lanes->largest(score, DPAR_F64, most, n);
         power[0] = most;
         keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
-        sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
-        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->value_width);
+        sum = keep * sum + lanes->exps(score, score, DPAR_F64, power, n);
+        dpari_seq_mix(lanes, layer->type, out, keep, score, v, v_step, n, layer->value_width);
     }
-    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->value_width);
-    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
+    dpari_row_add(lanes, layer->type, out, 1.0 / sum, 0.0, out, layer->value_width);
+    dpari_element_put(call->lse, layer->type, row, most + dpari_log(sum));
 }
 
 /* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
  * of the keys are computed again from lse. */
-static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
-                                     const dpar_attention_desc *a, int64_t i, int64_t h)
+static void dpari_seq_query_gradient(const dpari_lanes *lanes, const dpar_attention_call *call,
+                                     const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
-    const int32_t t = a->type;
-    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width,
-                  v_step = (int64_t)a->groups * a->value_width;
-    const void *x = dpari_seq_in(call->q, row * a->width, t);
-    const void *dy = dpari_seq_in(call->out_gradient, row * a->value_width, t);
-    void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
+    const int32_t t = layer->type;
+    const int64_t group = h / (layer->heads / layer->groups), row = i * layer->heads + h;
+    const int64_t k_step = (int64_t)layer->groups * layer->width,
+                  v_step = (int64_t)layer->groups * layer->value_width;
+    const void *x = dpari_seq_in(call->q, row * layer->width, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * layer->value_width, t);
+    void *dx = dpari_seq_at(call->q_gradient, row * layer->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
     const double power[3] = {lse, 1.0, 0.0};
@@ -10586,20 +10656,23 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->value_width;
+        const int64_t k = lo * k_step + group * layer->width,
+                      v = lo * v_step + group * layer->value_width;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
-        (void)l->exps(p, p, DPAR_F64, power, n);
-        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->value_width, 1.0);
+        dpari_seq_scores(lanes, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, layer->width,
+                         layer->scale);
+        (void)lanes->exps(p, p, DPAR_F64, power, n);
+        dpari_seq_scores(lanes, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n,
+                         layer->value_width, 1.0);
         for (j = 0; j < n; j++) {
-            s[j] = p[j] * (s[j] - delta) * a->scale;
+            s[j] = p[j] * (s[j] - delta) * layer->scale;
         }
-        dpari_seq_mix(l, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, a->width);
+        dpari_seq_mix(lanes, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, layer->width);
         for (j = 0; j < n; j++) {
-            dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
-                          a->width);
-            dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
-                          a->value_width);
+            dpari_row_add(lanes, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
+                          layer->width);
+            dpari_row_add(lanes, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j],
+                          dy, layer->value_width);
         }
     }
 }
@@ -10635,56 +10708,56 @@ static int32_t dpari_seq_home_buffer(int32_t ranks)
 
 /* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
  * do not overlap. */
-static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *comm, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpari_room *buffers)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t sum = dpar_type_bytes(plan->sums), type = dpar_type_bytes(layer->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_rank_count(&a->tokens, comm->rank, NULL);
+    plan->head.tokens = dpar_packed_rank_count(&layer->tokens, comm->rank, NULL);
     for (i = 0; i < comm->size; i++) {
-        most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
+        most = dpari_most(most, dpar_packed_rank_count(&layer->tokens, i, NULL));
     }
-    heads = p->head.tokens * a->heads;
+    heads = plan->head.tokens * layer->heads;
     for (i = 0; i < 2 && comm->size > 1; i++) {
-        p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
+        plan->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * type, 1);
     }
     forward = *buffers; /* forward's buffers; backward's are in the same place */
-    p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
-    p->part_lse = dpari_room_take(&forward, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->out = dpari_room_take(&forward, heads * a->value_width * sum, 1);
+    plan->part = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
+    plan->part_lse = dpari_room_take(&forward, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->out = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
     }
-    p->delta = dpari_room_take(buffers, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    plan->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->q_gradient = dpari_room_take(buffers, heads * layer->width * sum, 1);
     }
     for (i = 0; i < dpari_seq_home_buffer(comm->size) + 1; i++) {
-        p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
+        plan->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
 /* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
- * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
-static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *comm, void *memory,
+ * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at plan->device. */
+static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)p->device;
+    there.at = (unsigned char *)plan->device;
     behind.used = there.used = 0;
-    (void)dpari_room_take(&behind, 1, sizeof *p);
+    (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
-        st = way.lay(p, comm, &behind, comm->mem != NULL ? &there : &behind, why);
+        st = way.lay(plan, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
-        dpari_seq_lay_ring(p, comm, comm->mem != NULL ? &there : &behind);
+        dpari_seq_lay_ring(plan, comm, comm->mem != NULL ? &there : &behind);
     }
-    p->device_bytes = there.used;
+    plan->device_bytes = there.used;
     *bytes = behind.used;
     return st;
 }
@@ -10714,76 +10787,76 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static void dpari_seq_state(dpari_facts *f, const void *given)
+static void dpari_seq_state(dpari_facts *facts, const void *given)
 {
-    const dpar_attention_desc *a = (const dpar_attention_desc *)given;
-    const dpari_attention_method way = dpari_seq_way(a);
+    const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
+    const dpari_attention_method way = dpari_seq_way(layer);
     int32_t i;
-    dpari_fact(f, "method", 0, way.number);
-    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
-    for (i = 0; i <= a->tokens.docs; i++) {
-        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
+    dpari_fact(facts, "method", 0, way.number);
+    dpari_fact(facts, "tokens.docs", 0, layer->tokens.docs);
+    for (i = 0; i <= layer->tokens.docs; i++) {
+        dpari_fact(facts, "tokens.ends[#]", i, layer->tokens.ends[i]);
     }
-    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
-    dpari_fact(f, "causal", 0, a->causal != 0);
-    dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "heads", 0, a->heads);
-    dpari_fact(f, "groups", 0, a->groups);
-    dpari_fact(f, "width", 0, a->width);
-    dpari_fact(f, "value_width", 0, a->value_width);
-    dpari_fact(f, "window", 0, a->window);
-    dpari_fact_real(f, "scale", 0, (double)a->scale);
-    dpari_fact(f, "tag", 0, a->tag);
+    dpari_fact(facts, "tokens.rule", 0, layer->tokens.rule);
+    dpari_fact(facts, "causal", 0, layer->causal != 0);
+    dpari_fact_type(facts, "type", 0, layer->type);
+    dpari_fact(facts, "heads", 0, layer->heads);
+    dpari_fact(facts, "groups", 0, layer->groups);
+    dpari_fact(facts, "width", 0, layer->width);
+    dpari_fact(facts, "value_width", 0, layer->value_width);
+    dpari_fact(facts, "window", 0, layer->window);
+    dpari_fact_real(facts, "scale", 0, (double)layer->scale);
+    dpari_fact(facts, "tag", 0, layer->tag);
     if (way.state != NULL) {
-        way.state(f, a);
+        way.state(facts, layer);
     }
 }
 
 /* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
  * the host. */
-static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
+static dpar_status dpari_seq_elsewhere(dpari_attention *plan, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    if (p->head.layer.forward == dpar_attention_host ||
-        p->head.layer.backward == dpar_attention_host) {
+    if (plan->head.layer.forward == dpar_attention_host ||
+        plan->head.layer.backward == dpar_attention_host) {
         return dpari_wrong(
             why,
             "attention: arrays on a device need forward and backward, kernels for that device");
     }
-    st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(plan->comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why,
                          "attention: rank %d: no %ld bytes of the device's memory are free",
-                         p->comm->rank, p->device_bytes);
+                         plan->comm->rank, plan->device_bytes);
     }
-    return dpari_seq_lay(p, p->comm, p, &need, why);
+    return dpari_seq_lay(plan, plan->comm, plan, &need, why);
 }
 
 /* Frees the memory on the device. */
-static void dpari_seq_give_back(dpari_attention *p)
+static void dpari_seq_give_back(dpari_attention *plan)
 {
-    if (p->device != NULL) {
-        dpar_comm_release(p->comm, p->device);
-        p->device = NULL;
+    if (plan->device != NULL) {
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
     }
 }
 
 /* Fills in a plan in its memory. */
-static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_comm *comm,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    dpari_zero(p, sizeof *p);
-    p->head.layer = dpari_seq_filled(layer);
-    p->sums = dpari_seq_sums(layer->type);
-    p->comm = comm;
-    st = dpari_seq_lay(p, comm, p, &need, why);
+    dpari_zero(plan, sizeof *plan);
+    plan->head.layer = dpari_seq_filled(layer);
+    plan->sums = dpari_seq_sums(layer->type);
+    plan->comm = comm;
+    st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
         return st;
     }
-    return dpari_seq_elsewhere(p, why);
+    return dpari_seq_elsewhere(plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
@@ -10841,47 +10914,47 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 }
 
 /* Checks that no array that a step reads or writes is NULL. */
-static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_attention_arrays *arrays,
                                    int backward)
 {
     dpari_attention_method way;
     int missing, kept;
     dpar_why why;
-    if (p == NULL || a == NULL) {
+    if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
-    way = dpari_seq_way(&p->head.layer);
-    kept = p->head.saved_bytes > 0 && a->saved == NULL;
-    missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
-              (!way.whole && a->lse == NULL) + kept;
+    way = dpari_seq_way(&plan->head.layer);
+    kept = plan->head.saved_bytes > 0 && arrays->saved == NULL;
+    missing = (arrays->q == NULL) + (arrays->k == NULL) + (arrays->v == NULL) +
+              (arrays->out == NULL) + (!way.whole && arrays->lse == NULL) + kept;
     if (backward) {
-        missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
-                   (a->v_gradient == NULL);
+        missing += (arrays->out_gradient == NULL) + (arrays->q_gradient == NULL) +
+                   (arrays->k_gradient == NULL) + (arrays->v_gradient == NULL);
     }
-    if (missing == 0 || (p->head.tokens == 0 && !kept)) {
+    if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
     (void)dpari_wrong(&why,
                       "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      p->comm->rank, missing, p->head.tokens);
-    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
+                      plan->comm->rank, missing, plan->head.tokens);
+    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
 /* Describes the keys and values of the rank `steps` before this one, stored end to end in
  * memory. */
-static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
+static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_block b;
-    b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
-    b.tokens = dpar_packed_rank_count(&a->tokens, b.rank, NULL);
-    b.own = steps % p->comm->size == 0;
+    b.rank = (plan->comm->rank + plan->comm->size - steps % plan->comm->size) % plan->comm->size;
+    b.tokens = dpar_packed_rank_count(&layer->tokens, b.rank, NULL);
+    b.own = steps % plan->comm->size == 0;
     b.lo = b.hi = 0;
     b.to_k = memory;
-    b.to_v = dpari_seq_at(memory, b.tokens * a->groups * a->width, type);
+    b.to_v = dpari_seq_at(memory, b.tokens * layer->groups * layer->width, type);
     b.k = b.to_k;
     b.v = b.to_v;
     return b;
@@ -10889,11 +10962,11 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t step
 
 /* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
  * the calls of this step. */
-static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
+static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
-    const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
-    dpar_call *call = &p->call[p->calls];
+    const int32_t size = plan->comm->size, step = in != NULL ? 1 : size - 1;
+    dpar_call *call = &plan->call[plan->calls];
     if (count > 0) {
         dpari_zero(call, sizeof *call);
         call->kind = in != NULL ? DPAR_CALL_SEND : DPAR_CALL_RECV;
@@ -10901,150 +10974,153 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->out = out;
         call->count = count;
         call->type = type;
-        call->root = (p->comm->rank + step) % size;
-        call->tag = p->head.layer.tag + tag;
-        p->calls++;
+        call->root = (plan->comm->rank + step) % size;
+        call->tag = plan->head.layer.tag + tag;
+        plan->calls++;
         if (in != NULL) {
-            p->head.sent_bytes += count * dpar_type_bytes(type);
+            plan->head.sent_bytes += count * dpar_type_bytes(type);
         }
     }
 }
 
 /* Adds the messages that send block `from` to the next rank and receive block `to` from the one
  * before. */
-static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
+static void dpari_seq_pass(dpari_attention *plan, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
-    const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
-    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.value_width;
-    dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
-    dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
-    dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
-    dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
+    const int64_t k = (int64_t)plan->head.layer.groups * plan->head.layer.width;
+    const int64_t v = (int64_t)plan->head.layer.groups * plan->head.layer.value_width;
+    dpari_seq_mail(plan, from->k, NULL, from->tokens * k, type, tag);
+    dpari_seq_mail(plan, from->v, NULL, from->tokens * v, type, tag + 1);
+    dpari_seq_mail(plan, NULL, to->to_k, to->tokens * k, type, tag);
+    dpari_seq_mail(plan, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
 /* Posts the calls of this step. */
-static dpar_status dpari_seq_post(dpari_attention *p)
+static dpar_status dpari_seq_post(dpari_attention *plan)
 {
-    const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
-    p->posted = p->calls;
-    p->calls = 0;
+    const dpar_status st = dpar_batch(plan->comm, plan->call, plan->calls, plan->work);
+    plan->posted = plan->calls;
+    plan->calls = 0;
     return st;
 }
 
 /* Waits for the calls of this step. */
-static dpar_status dpari_seq_wait(dpari_attention *p)
+static dpar_status dpari_seq_wait(dpari_attention *plan)
 {
-    const dpar_status st = dpar_wait_all(p->work, p->posted);
-    p->posted = 0;
+    const dpar_status st = dpar_wait_all(plan->work, plan->posted);
+    plan->posted = 0;
     return st;
 }
 
 /* Advances messages between two blocks, because they only progress inside calls. Errors are
  * reported when they are waited for. */
-static void dpari_seq_push(dpari_attention *p)
+static void dpari_seq_push(dpari_attention *plan)
 {
     int32_t i;
-    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
     if (way.push != NULL) {
-        way.push(p);
+        way.push(plan);
     }
-    for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
+    for (i = 0; i < plan->posted && dpar_test(&plan->work[i]) == DPAR_OK; i++) {
     }
 }
 
 /* Fills in the arguments of the kernel that forward and backward have in common. */
-static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
-                                         const dpari_seq_block *b, const dpari_seq_walk *w,
-                                         dpar_attention_call *call)
+static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
+                                         const dpar_attention_arrays *x, const dpari_seq_block *b,
+                                         const dpari_seq_walk *w, dpar_attention_call *call)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_zero(call, sizeof *call);
-    call->layer = a;
-    call->user = a->user;
+    call->layer = layer;
+    call->user = layer->user;
     call->queries = w->queries;
     call->keys = w->keys;
     call->first_query = w->query;
     call->first_key = w->key;
     call->low = w->low;
     call->high = w->high;
-    call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
-    call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
-    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->value_width, a->type);
-    call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
+    call->q = dpari_seq_in(x->q, w->q_at * layer->heads * layer->width, layer->type);
+    call->k = dpari_seq_in(b->k, w->k_at * layer->groups * layer->width, layer->type);
+    call->v = dpari_seq_in(b->v, w->k_at * layer->groups * layer->value_width, layer->type);
+    call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
 /* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
  * as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
+static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
+                              dpari_seq_walk *w)
 {
-    dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
+    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
+                    b->rank);
     w->k.lo = b->lo;
     w->k.hi = b->hi;
 }
 
 /* Merges the result of the last call of the kernel into out and lse. */
-static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
+static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
-    m.type = p->sums;
+    m.type = plan->sums;
     m.rows = rows;
-    m.values = p->head.layer.value_width;
+    m.values = plan->head.layer.value_width;
     m.out = out;
     m.lse = lse;
-    m.more = p->part;
-    m.more_lse = p->part_lse;
-    return dpari_do_attention_merge(p->comm, &m);
+    m.more = plan->part;
+    m.more_lse = plan->part_lse;
+    return dpari_do_attention_merge(plan->comm, &m);
 }
 
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    void *sums = a->type == p->sums ? x->out : p->out;
+    const dpar_attention_desc *layer = &plan->head.layer;
+    void *sums = layer->type == plan->sums ? x->out : plan->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(p, b, &w);
+    dpari_seq_walk_of(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
-        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->value_width, p->sums), *lse;
+        void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
+             *lse;
         w.again = 1;
-        dpari_seq_call_of(p, x, b, &w, &call);
+        dpari_seq_call_of(plan, x, b, &w, &call);
         lse = call.lse;
-        call.out = first ? out : p->part;
-        call.lse = first ? lse : p->part_lse;
-        p->head.pairs += dpari_seq_pairs(&w);
-        a->forward(&call);
+        call.out = first ? out : plan->part;
+        call.lse = first ? lse : plan->part_lse;
+        plan->head.pairs += dpari_seq_pairs(&w);
+        layer->forward(&call);
         if (!first) {
-            st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
+            st = dpari_seq_merge(plan, w.queries * layer->heads, out, lse);
         }
-        dpari_seq_push(p);
+        dpari_seq_push(plan);
     }
     return st;
 }
 
 /* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
  * sends them on and receives those of the next step. */
-static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
+static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_status st = DPAR_OK, ended;
     dpari_seq_block here, next;
     int32_t t;
-    here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
-    here.k = a->k;
-    here.v = a->v;
-    for (t = 0; t < p->comm->size && st == DPAR_OK; t++) {
-        next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
-        if (t + 1 < p->comm->size) {
-            dpari_seq_pass(p, &here, &next, p->head.layer.type, 0);
+    here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
+    here.k = arrays->k;
+    here.v = arrays->v;
+    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->head.layer.type);
+        if (t + 1 < plan->comm->size) {
+            dpari_seq_pass(plan, &here, &next, plan->head.layer.type, 0);
         }
-        st = dpari_seq_post(p);
+        st = dpari_seq_post(plan);
         if (st == DPAR_OK) {
-            st = dpari_seq_attend(p, a, &here);
+            st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(p);
+        ended = dpari_seq_wait(plan);
         if (st == DPAR_OK) {
             st = ended;
         }
@@ -11054,18 +11130,18 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                                       const dpar_attention_arrays *a)
+                                                       const dpar_attention_arrays *arrays)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = dpari_seq_given(p, a, 0);
+    dpar_status st = dpari_seq_given(p, arrays, 0);
     dpari_attention_method way;
     if (st != DPAR_OK) {
         return st;
     }
     way = dpari_seq_way(&p->head.layer);
-    st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
+    st = way.forward != NULL ? way.forward(p, arrays) : dpari_seq_ring(p, arrays);
     if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
-        st = dpari_seq_round(p, a->out, p->out,
+        st = dpari_seq_round(p, arrays->out, p->out,
                              p->head.tokens * p->head.layer.heads * p->head.layer.value_width);
     }
     return st;
@@ -11074,10 +11150,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* Does dpari_seq_delta in the memory of the host. */
-static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
+static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
-    const int32_t type = p->head.layer.type;
+    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
+                  values = plan->head.layer.value_width;
+    const int32_t type = plan->head.layer.type;
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
     const void *x, *y;
@@ -11088,154 +11165,159 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
+            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
+            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
             sum += l.product(x, y, as, 0.0, n, NULL);
         }
-        dpari_element_put(p->delta, p->sums, i, sum);
+        dpari_element_put(plan->delta, plan->sums, i, sum);
     }
 }
 
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (p->comm->mem == NULL) {
-        dpari_seq_delta_here(p, a);
+    if (plan->comm->mem == NULL) {
+        dpari_seq_delta_here(plan, arrays);
         return DPAR_OK;
     }
     dpari_zero(&d, sizeof d);
-    d.to = p->delta;
-    d.a = a->out;
-    d.b = a->out_gradient;
-    d.rows = p->head.tokens * p->head.layer.heads;
+    d.to = plan->delta;
+    d.a = arrays->out;
+    d.b = arrays->out_gradient;
+    d.rows = plan->head.tokens * plan->head.layer.heads;
     d.choices = 1;
-    d.width = p->head.layer.value_width;
-    d.to_type = p->sums;
-    d.type = p->head.layer.type;
-    return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
+    d.width = plan->head.layer.value_width;
+    d.to_type = plan->sums;
+    d.type = plan->head.layer.type;
+    return d.rows > 0 ? dpari_do_dot(plan->comm, &d) : DPAR_OK;
 }
 
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(p, b, &w);
+    dpari_seq_walk_of(plan, b, &w);
     while (dpari_seq_next(&w)) {
-        const int64_t q = w.q_at * a->heads;
-        dpari_seq_call_of(p, x, b, &w, &call);
-        call.out = dpari_seq_at(x->out, q * a->value_width, a->type);
-        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->value_width, a->type);
-        call.delta = dpari_seq_in(p->delta, q, p->sums);
-        call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
-        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
-        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->value_width, p->sums);
-        a->backward(&call);
-        dpari_seq_push(p);
+        const int64_t q = w.q_at * layer->heads;
+        dpari_seq_call_of(plan, x, b, &w, &call);
+        call.out = dpari_seq_at(x->out, q * layer->value_width, layer->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * layer->value_width, layer->type);
+        call.delta = dpari_seq_in(plan->delta, q, plan->sums);
+        call.q_gradient = dpari_seq_at(dq, q * layer->width, plan->sums);
+        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * layer->groups * layer->width, plan->sums);
+        call.v_gradient =
+            dpari_seq_at(g->to_v, w.k_at * layer->groups * layer->value_width, plan->sums);
+        layer->backward(&call);
+        dpari_seq_push(plan);
     }
 }
 
 /* Computes sum += more for all gradients of a block. */
-static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
+static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&p->head.layer);
+    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
     void *out[1];
     const void *in[2];
-    if (p->comm->mem != NULL) {
-        return dpari_do_convert(p->comm, sum->to_k, p->sums, more->k, p->sums, count, 1);
+    if (plan->comm->mem != NULL) {
+        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
     }
     out[0] = sum->to_k;
     in[0] = sum->k;
     in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, p->sums, DPAR_SUM, 0);
+    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
     return DPAR_OK;
 }
 
 /* Returns the block for the gradients that this rank's queries give to its own keys and values. It
  * is not sent. */
-static dpari_seq_block dpari_seq_home(const dpari_attention *p)
+static dpari_seq_block dpari_seq_home(const dpari_attention *plan)
 {
-    return dpari_seq_block_in(p, 0, p->gradients[dpari_seq_home_buffer(p->comm->size)], p->sums);
+    return dpari_seq_block_in(plan, 0, plan->gradients[dpari_seq_home_buffer(plan->comm->size)],
+                              plan->sums);
 }
 
 /* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
  * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
  * added to them. */
-static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
-    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
-    const dpari_seq_block gone =
-        dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
-    const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
+    const dpari_seq_block next =
+        dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->head.layer.type);
+    const dpari_seq_block gone = dpari_seq_block_in(plan, t - 1 + plan->comm->size,
+                                                    plan->gradients[(t + 1) % 2], plan->sums);
+    const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
     dpar_status st, ended;
     if (t == 0) {
-        mine = dpari_seq_home(p);
+        mine = dpari_seq_home(plan);
     } else if (t > 1) {
-        mine = dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+        mine = dpari_seq_block_in(plan, t, plan->gradients[2], plan->sums);
     }
-    if (t + 1 < p->comm->size) {
-        dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
+    if (t + 1 < plan->comm->size) {
+        dpari_seq_pass(plan, here, &next, plan->head.layer.type, 0);
     }
     if (t > 1) {
-        dpari_seq_pass(p, &gone, &sum, p->sums, 2);
+        dpari_seq_pass(plan, &gone, &sum, plan->sums, 2);
     }
-    st = dpari_seq_post(p);
+    st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(
-            p, mine.to_k, mine.tokens * dpari_seq_each(&p->head.layer) * dpar_type_bytes(p->sums));
-        dpari_seq_attend_back(p, a, here, &mine, dq);
+        st = dpari_seq_clear(plan, mine.to_k,
+                             mine.tokens * dpari_seq_each(&plan->head.layer) *
+                                 dpar_type_bytes(plan->sums));
+        dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(p);
+    ended = dpari_seq_wait(plan);
     if (st == DPAR_OK) {
         st = ended;
     }
     if (st == DPAR_OK && t > 1) {
-        st = dpari_seq_gather(p, &sum, &mine);
+        st = dpari_seq_gather(plan, &sum, &mine);
     }
     *here = next;
     return st;
 }
 
 /* Backward around the ring. *home receives the gradients of this rank's keys and values. */
-static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
-                                       dpari_seq_block *home)
+static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
+                                       void *dq, dpari_seq_block *home)
 {
-    const int32_t size = p->comm->size;
-    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
-    dpar_status st = dpari_seq_delta(p, a), ended;
+    const int32_t size = plan->comm->size;
+    dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
+    dpar_status st = dpari_seq_delta(plan, arrays), ended;
     int32_t t;
-    here.k = a->k;
-    here.v = a->v;
+    here.k = arrays->k;
+    here.v = arrays->v;
     for (t = 0; t < size && st == DPAR_OK; t++) {
-        st = dpari_seq_step_back(p, a, t, &here, dq);
+        st = dpari_seq_step_back(plan, arrays, t, &here, dq);
     }
-    *home = dpari_seq_home(p);
+    *home = dpari_seq_home(plan);
     if (st == DPAR_OK && size > 1) {
-        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
+        const dpari_seq_block come =
+            dpari_seq_block_in(plan, 0, plan->gradients[size % 2], plan->sums);
         const dpari_seq_block last =
-            dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
-        dpari_seq_pass(p, &last, &come, p->sums, 2);
-        st = dpari_seq_post(p);
-        ended = dpari_seq_wait(p);
+            dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
+        dpari_seq_pass(plan, &last, &come, plan->sums, 2);
+        st = dpari_seq_post(plan);
+        ended = dpari_seq_wait(plan);
         if (st == DPAR_OK) {
             st = ended;
         }
         if (st == DPAR_OK) {
-            st = dpari_seq_gather(p, home, &come);
+            st = dpari_seq_gather(plan, home, &come);
         }
     }
     return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                                        const dpar_attention_arrays *a)
+                                                        const dpar_attention_arrays *arrays)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = dpari_seq_given(p, a, 1);
+    dpar_status st = dpari_seq_given(p, arrays, 1);
     const dpar_attention_desc *layer;
     dpari_attention_method way;
     dpari_seq_block home;
@@ -11247,24 +11329,24 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     layer = &p->head.layer;
     way = dpari_seq_way(layer);
     if (way.whole) {
-        return way.backward(p, a, NULL, NULL);
+        return way.backward(p, arrays, NULL, NULL);
     }
     queries = p->head.tokens * layer->heads * layer->width;
-    dq = layer->type == p->sums ? a->q_gradient : p->q_gradient;
+    dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
     st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
-        st = way.backward != NULL ? way.backward(p, a, dq, &home)
-                                  : dpari_seq_ring_back(p, a, dq, &home);
+        st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
+                                  : dpari_seq_ring_back(p, arrays, dq, &home);
     }
     keys = p->head.tokens * layer->groups;
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->q_gradient, dq, queries);
+        st = dpari_seq_round(p, arrays->q_gradient, dq, queries);
     }
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
+        st = dpari_seq_round(p, arrays->k_gradient, home.k, keys * layer->width);
     }
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width);
+        st = dpari_seq_round(p, arrays->v_gradient, home.v, keys * layer->value_width);
     }
     return st;
 }
@@ -11354,38 +11436,39 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
-static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
-    const int64_t all = a->tokens.ends[a->tokens.docs];
+    const int64_t all = layer->tokens.ends[layer->tokens.docs];
     dpar_status st;
     dpari_zero(u, sizeof *u);
     u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
-    u->type = a->type;
-    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->value_width;
-    st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
-                         a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
-    if (st == DPAR_OK && a->token_split == NULL) {
-        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
+    u->type = layer->type;
+    u->width =
+        array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? layer->width : layer->value_width;
+    st = dpar_heads_init(&u->heads, layer->heads, layer->groups, layer->tokens.ranks,
+                         layer->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
+    if (st == DPAR_OK && layer->token_split == NULL) {
+        st = dpar_split_init(&u->tokens, layer->tokens.rule, all, layer->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
-        u->tokens = *a->token_split;
-        if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
+        u->tokens = *layer->token_split;
+        if (u->tokens.count != all || u->tokens.parts != layer->tokens.ranks) {
             st = dpari_wrong(why,
                              "ulysses: token_split has %ld tokens in %d parts, but the layer has "
                              "%ld on %d ranks",
-                             u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+                             u->tokens.count, u->tokens.parts, all, layer->tokens.ranks);
         }
     }
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *layer, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
-        st = dpari_ulysses_of(a, i, &u, why);
+        st = dpari_ulysses_of(layer, i, &u, why);
         if (st == DPAR_OK) {
             st = dpari_ulysses_fits(&u, why);
         }
@@ -11394,98 +11477,99 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, 
 }
 
 /* Returns the bytes that this rank sends. back: from heads to tokens. */
-static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
+static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t each = u->width * dpar_type_bytes(u->type);
     if (back) {
-        return each * p->mine * (p->whole - p->tokens);
+        return each * ulysses->mine * (ulysses->whole - ulysses->tokens);
     }
-    return each * p->tokens * (dpari_ulysses_held(u) - p->mine);
+    return each * ulysses->tokens * (dpari_ulysses_held(u) - ulysses->mine);
 }
 
 /* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
-static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *comm, dpari_room *behind,
+static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t counts = 8 * (int64_t)comm->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_part_count(&u->tokens, comm->rank);
-    p->whole = u->tokens.count;
-    p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, comm->rank, &p->first);
-    p->send = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *p->peer);
-    p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
+    ulysses->tokens = dpar_split_part_count(&u->tokens, comm->rank);
+    ulysses->whole = u->tokens.count;
+    ulysses->heads = dpari_ulysses_all(u);
+    ulysses->mine = dpari_ulysses_heads(u, comm->rank, &ulysses->first);
+    ulysses->send = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->receive = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
+    ulysses->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *ulysses->piece);
+    ulysses->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *ulysses->peer);
+    ulysses->packed = dpari_room_take(buffers, ulysses->tokens * dpari_ulysses_held(u) * each, 1);
     if (!dpari_split_in_order(&u->tokens)) {
-        p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
+        ulysses->ordered = dpari_room_take(buffers, ulysses->whole * ulysses->mine * each, 1);
     }
 }
 
 /* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
  * of its own. */
-static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
+static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_split held;
     int32_t i;
     dpar_status st;
-    p->cuts[0] = 0;
+    ulysses->cuts[0] = 0;
     for (i = 0; i < u->tokens.parts; i++) {
-        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
+        ulysses->cuts[i + 1] = ulysses->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
-    st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = dpar_split_init_ragged(&held, u->tokens.parts, ulysses->cuts, why);
     if (st == DPAR_OK) {
-        st = dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send, p->send_at,
-                                  p->receive, p->receive_at, why);
+        st = dpari_ulysses_counts(&u->tokens, &held, ulysses->comm->rank, u->width, ulysses->send,
+                                  ulysses->send_at, ulysses->receive, ulysses->receive_at, why);
     }
-    p->send[p->comm->rank] = 0; /* the rank's own piece is copied, not sent */
-    p->receive[p->comm->rank] = 0;
+    ulysses->send[ulysses->comm->rank] = 0; /* the rank's own piece is copied, not sent */
+    ulysses->receive[ulysses->comm->rank] = 0;
     return st;
 }
 
 /* Lists how the tokens are divided. */
-static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
+static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpari_ulysses_layer *u)
 {
     int32_t i;
-    dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
-    dpari_fact(f, "the block of the cut", 0, u->tokens.block);
+    dpari_fact(facts, "the rule of the cut", 0, u->tokens.rule);
+    dpari_fact(facts, "the block of the cut", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        dpari_fact(f, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
-        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_part_count(&u->tokens, i));
+        dpari_fact(facts, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
+        dpari_fact(facts, "the number of tokens of rank #", i,
+                   dpar_split_part_count(&u->tokens, i));
     }
 }
 
 /* Lists what describes an exchange, so that ranks can compare it. */
-static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
-    dpari_ulysses_state_tokens(f, u);
-    dpari_fact(f, "tokens.count", 0, u->tokens.count);
-    dpari_fact(f, "heads.queries", 0, u->heads.queries);
-    dpari_fact(f, "heads.groups", 0, u->heads.groups);
-    dpari_fact(f, "heads.rule", 0, u->heads.rule);
-    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
-    dpari_fact(f, "width", 0, u->width);
-    dpari_fact_type(f, "type", 0, u->type);
+    dpari_ulysses_state_tokens(facts, u);
+    dpari_fact(facts, "tokens.count", 0, u->tokens.count);
+    dpari_fact(facts, "heads.queries", 0, u->heads.queries);
+    dpari_fact(facts, "heads.groups", 0, u->heads.groups);
+    dpari_fact(facts, "heads.rule", 0, u->heads.rule);
+    dpari_fact(facts, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(facts, "width", 0, u->width);
+    dpari_fact_type(facts, "type", 0, u->type);
 }
 
 /* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
  * do not wait for this one. */
-static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
+static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
     dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
     (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      p->comm->rank, p->whole, p->heads);
-    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
+                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
+    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
 }
 
 /* Copies rows of `bytes` with the given distances. */
@@ -11506,34 +11590,35 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
 /* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
  * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
  * no more. */
-static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
-                                 int64_t *run)
+static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
+                                 int whole, int64_t *run)
 {
     if (whole) {
-        return dpar_split_global(&p->layer.tokens, rank, local, run);
+        return dpar_split_global(&ulysses->layer.tokens, rank, local, run);
     }
-    *run = dpar_split_part_count(&p->layer.tokens, rank) - local;
+    *run = dpar_split_part_count(&ulysses->layer.tokens, rank) - local;
     return *run > 0 ? local : -1;
 }
 
 /* Copies all tokens from the order of the ranks to their own order, or with `back` the other
  * way. */
-static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
+static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, void *to,
                                                   const void *from, int back)
 {
-    const int64_t row = p->mine * p->layer.width;
+    const int64_t row = ulysses->mine * ulysses->layer.width;
     int64_t at = 0, local, i, run;
     dpar_status st = DPAR_OK;
     int32_t rank;
-    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
+    for (rank = 0; rank < ulysses->comm->size && row > 0; rank++) {
         for (local = 0; st == DPAR_OK; local += run) {
-            i = dpar_split_global(&p->layer.tokens, rank, local, &run);
+            i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
-            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
-                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
-                               run * row * dpar_type_bytes(p->layer.type));
+            st = dpari_do_copy(ulysses->comm,
+                               dpari_seq_at(to, (back ? at : i) * row, ulysses->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, ulysses->layer.type),
+                               run * row * dpar_type_bytes(ulysses->layer.type));
             at += run;
         }
     }
@@ -11542,23 +11627,24 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *
 
 /* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
  * place in `to`. */
-static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
+static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
     dpar_status st = DPAR_OK;
     int32_t rank, first;
-    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
-        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-        const int own = rank == p->comm->rank;
-        void *piece = own ? dpari_seq_at(to, p->receive_at[rank], p->layer.type)
-                          : dpari_seq_at(p->packed, p->send_at[rank], p->layer.type);
-        const void *from = dpari_seq_in(in, first * width, p->layer.type);
-        if (p->comm->mem != NULL) {
-            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
-                               p->tokens, p->layer.type, DPAR_COPY);
+    for (rank = 0; rank < ulysses->comm->size && ulysses->tokens > 0 && st == DPAR_OK; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&ulysses->layer, rank, &first);
+        const int own = rank == ulysses->comm->rank;
+        void *piece =
+            own ? dpari_seq_at(to, ulysses->receive_at[rank], ulysses->layer.type)
+                : dpari_seq_at(ulysses->packed, ulysses->send_at[rank], ulysses->layer.type);
+        const void *from = dpari_seq_in(in, first * width, ulysses->layer.type);
+        if (ulysses->comm->mem != NULL) {
+            st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
+                               heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
         } else {
-            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
-                               0);
+            dpari_ulysses_rows(piece, heads * each, from, ulysses->heads * each, heads * each,
+                               ulysses->tokens, 0);
         }
     }
     return st;
@@ -11566,24 +11652,25 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
 
 /* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
  * begins with its own array, so that not all read from one rank at once. */
-static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
+static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *peers, void *out)
 {
-    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
-    const int64_t row = p->mine * width, wide = p->heads * width;
-    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    const int64_t width = ulysses->layer.width, bytes = dpar_type_bytes(ulysses->layer.type);
+    const int64_t row = ulysses->mine * width, wide = ulysses->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, ulysses->whole * row * bytes);
     int64_t local, i, run;
     int32_t k;
-    for (k = 0; k < p->comm->size && row > 0; k++) {
-        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+    for (k = 0; k < ulysses->comm->size && row > 0; k++) {
+        const int32_t rank = (ulysses->comm->rank + k) % ulysses->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
         for (local = 0;; local += run) {
-            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            i = dpari_ulysses_run(ulysses, rank, local, 1, &run);
             if (i < 0) {
                 break;
             }
-            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
-                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
-                               wide * bytes, row * bytes, run, stream);
+            dpari_ulysses_rows(
+                dpari_seq_at(out, i * row, ulysses->layer.type), row * bytes,
+                dpari_seq_in(in, local * wide + ulysses->first * width, ulysses->layer.type),
+                wide * bytes, row * bytes, run, stream);
         }
     }
     dpari_kern_rows_end(stream);
@@ -11591,26 +11678,27 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
 
 /* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
  * others directly (peers->direct). */
-static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
+static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
     dpari_peers_array a;
     a.at = in;
-    a.bytes = elements * dpar_type_bytes(p->layer.type);
-    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+    a.bytes = elements * dpar_type_bytes(ulysses->layer.type);
+    return dpari_peers_open(peers, ulysses->comm, (int32_t)(ulysses->tag ^ (backward != 0)), &a, 1,
+                            ulysses->peer);
 }
 
 /* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
  * rank has read. */
-static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
+static dpar_status dpari_ulysses_end(const dpari_ulysses *ulysses, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
-    for (i = 0; i < p->comm->size; i++) {
+    for (i = 0; i < ulysses->comm->size; i++) {
         n += counts[i]; /* the own count is 0 */
     }
-    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
+    return dpari_peers_close(peers, n * dpar_type_bytes(ulysses->layer.type));
 }
 
 /* Exchanges tokens for heads: computes out[whole][mine][width] from in[tokens][heads][width]. */
@@ -11643,22 +11731,22 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
 /* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
  * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
  * rows of a piece are those of that head. */
-static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
+static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
-    const void **row = p->piece + p->comm->size;
+    const void **row = ulysses->piece + ulysses->comm->size;
     int32_t rank, first, n = 0;
     int64_t i;
-    for (rank = 0; rank < p->comm->size; rank++) {
+    for (rank = 0; rank < ulysses->comm->size; rank++) {
         if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
+            row[n++] = dpari_seq_in(ulysses->piece[rank], at * u->width, u->type);
         }
     }
     for (i = 0; i < run; i++) {
         void *to[1];
-        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        to[0] = dpari_seq_at(out, ((local + i) * ulysses->heads + h) * u->width, u->type);
         dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
         for (rank = 0; rank < n && i + 1 < run; rank++) {
             row[rank] = (const unsigned char *)row[rank] + step;
@@ -11668,51 +11756,52 @@ static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local
 
 /* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
  * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
-static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
+static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *out, int32_t stream)
 {
-    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    const int32_t type = ulysses->layer.type, size = ulysses->comm->size, me = ulysses->comm->rank;
+    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
     for (local = 0;; local += run) {
-        i = dpari_ulysses_run(p, me, local, whole, &run);
+        i = dpari_ulysses_run(ulysses, me, local, whole, &run);
         if (i < 0) {
             break;
         }
-        if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
-            for (k = 0; k < p->heads; k++) {
-                dpari_ulysses_unite(p, k, local, i, run, out);
+        if (ulysses->cuts[size] > ulysses->heads) { /* several ranks hold a head: add the copies */
+            for (k = 0; k < ulysses->heads; k++) {
+                dpari_ulysses_unite(ulysses, k, local, i, run, out);
             }
             continue;
         }
         for (k = 0; k < size; k++) {
             const int32_t rank = (me + k) % size;
-            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
-                               p->heads * each,
-                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
-                               heads * each, run, stream);
+            const int64_t heads = dpari_ulysses_heads(&ulysses->layer, rank, &first);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * ulysses->heads + first) * width, type),
+                               ulysses->heads * each,
+                               dpari_seq_in(ulysses->piece[rank], i * heads * width, type),
+                               heads * each, heads * each, run, stream);
         }
     }
     dpari_kern_rows_end(stream);
 }
 
 /* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
- * device's memory. The sum replaces the first copy in p->packed. */
-static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
+ * device's memory. The sum replaces the first copy in ulysses->packed. */
+static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
-    const dpari_ulysses_layer *u = &p->layer;
-    const int64_t count = p->tokens * u->width;
-    const int32_t me = p->comm->rank;
+    const dpari_ulysses_layer *u = &ulysses->layer;
+    const int64_t count = ulysses->tokens * u->width;
+    const int32_t me = ulysses->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
     /* this rank's own copy was not sent: copy it to the others */
     if (me >= rank && me < rank + n) {
-        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
-                           count * dpar_type_bytes(u->type));
+        st = dpari_do_copy(ulysses->comm,
+                           dpari_seq_at(ulysses->packed, ulysses->send_at[me], u->type),
+                           ulysses->piece[me], count * dpar_type_bytes(u->type));
     }
     dpari_zero(&r, sizeof r);
-    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.to = dpari_seq_at(ulysses->packed, ulysses->send_at[rank], u->type);
     r.from = r.to;
     r.count = r.stride = count;
     r.parts = n;
@@ -11720,31 +11809,31 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     r.sum_type = dpari_seq_sums(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
-    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
 }
 
 /* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
+static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *out)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_status st = DPAR_OK;
     int32_t rank, first, next, n;
-    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+    for (rank = 0; rank < ulysses->comm->size && st == DPAR_OK; rank += n) {
         const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
-        const void *from = p->piece[rank];
-        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+        const void *from = ulysses->piece[rank];
+        for (n = 1; heads > 0 && rank + n < ulysses->comm->size; n++) {
             if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
                 break;
             }
         }
         if (n > 1) {
-            st = dpari_ulysses_add_there(p, rank, n);
-            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+            st = dpari_ulysses_add_there(ulysses, rank, n);
+            from = dpari_seq_in(ulysses->packed, ulysses->send_at[rank], u->type);
         }
         if (st == DPAR_OK) {
-            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
-                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
-                               DPAR_COPY);
+            st = dpari_do_rows(ulysses->comm, dpari_seq_at(out, first * u->width, u->type),
+                               ulysses->heads * u->width, from, heads, heads, ulysses->tokens,
+                               u->type, DPAR_COPY);
         }
     }
     return st;
@@ -11811,21 +11900,21 @@ typedef struct dpari_ulysses_state {
     void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
-static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
+static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *plan)
 {
-    return (dpari_ulysses_state *)p->of_way;
+    return (dpari_ulysses_state *)plan->of_way;
 }
 
 /* Returns the number of elements of q, k, v or out, with all tokens and this rank's heads. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
-    const dpar_attention_desc *a = &one->head.layer;
+    const dpar_attention_desc *layer = &one->head.layer;
     const int64_t rows = one->head.tokens;
     switch (array) {
-    case DPAR_ATTENTION_Q: return rows * a->heads * a->width;
-    case DPAR_ATTENTION_K: return rows * a->groups * a->width;
-    case DPAR_ATTENTION_V: return rows * a->groups * a->value_width;
-    default: return rows * a->heads * a->value_width;
+    case DPAR_ATTENTION_Q: return rows * layer->heads * layer->width;
+    case DPAR_ATTENTION_K: return rows * layer->groups * layer->width;
+    case DPAR_ATTENTION_V: return rows * layer->groups * layer->value_width;
+    default: return rows * layer->heads * layer->value_width;
     }
 }
 
@@ -11834,8 +11923,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
-    const dpar_attention_desc *a = &one->head.layer;
-    const size_t each = (size_t)dpar_type_bytes(a->type);
+    const dpar_attention_desc *layer = &one->head.layer;
+    const size_t each = (size_t)dpar_type_bytes(layer->type);
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -11844,31 +11933,32 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
     x->v = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_V), each);
     x->out = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), each);
-    x->lse = dpari_room_take(&r, one->head.tokens * a->heads, (size_t)dpar_type_bytes(one->sums));
+    x->lse =
+        dpari_room_take(&r, one->head.tokens * layer->heads, (size_t)dpar_type_bytes(one->sums));
     return r.used;
 }
 
 /* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
  * to its buffers. */
-static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
+static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpari_ulysses_layer *q,
                                           const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
 {
     const dpar_heads_share share = dpar_heads_local(&q->heads, comm->rank);
-    const dpar_packed *t = &p->head.layer.tokens;
-    const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
-    const size_t sum = (size_t)dpar_type_bytes(p->sums);
+    const dpar_packed *t = &plan->head.layer.tokens;
+    const size_t type = (size_t)dpar_type_bytes(plan->head.layer.type);
+    const size_t sum = (size_t)dpar_type_bytes(plan->sums);
     dpari_attention *one = &s->one;
-    dpar_attention_desc *a = &one->head.layer;
+    dpar_attention_desc *layer = &one->head.layer;
     int32_t i;
-    *a = p->head.layer;
-    a->method = NULL;
-    a->heads = share.queries;
-    a->groups = share.groups;
-    one->comm = p->comm;
-    one->sums = p->sums;
+    *layer = plan->head.layer;
+    layer->method = NULL;
+    layer->heads = share.queries;
+    layer->groups = share.groups;
+    one->comm = plan->comm;
+    one->sums = plan->sums;
     one->head.tokens = q->tokens.count;
-    one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
+    one->delta = dpari_room_take(buffers, one->head.tokens * layer->heads, sum);
     s->out_gradient =
         dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
     for (i = 0; i < 3; i++) {
@@ -11879,22 +11969,23 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     if (type != sum) {
         one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
     }
-    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
+    return dpar_packed_init(&layer->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
 /* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
  * counts bytes, and works on local variables in place of the state. */
-static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
-    const int narrow = p->head.layer.value_width == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    const int narrow =
+        plan->head.layer.value_width == plan->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
     dpar_attention_arrays x;
     dpari_ulysses_layer q;
     int32_t i;
-    dpar_status st = dpari_ulysses_of(&p->head.layer, DPAR_ATTENTION_Q, &q, why);
-    p->of_way = s;
+    dpar_status st = dpari_ulysses_of(&plan->head.layer, DPAR_ATTENTION_Q, &q, why);
+    plan->of_way = s;
     s = s != NULL ? s : &counted;
     dpari_zero(s, sizeof *s);
     for (i = 0; i < narrow && st == DPAR_OK; i++) {
@@ -11902,8 +11993,8 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[i] = e;
         e = e != NULL ? e : &none;
         dpari_zero(e, sizeof *e);
-        e->comm = p->comm;
-        st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
+        e->comm = plan->comm;
+        st = dpari_ulysses_of(&plan->head.layer, i, &e->layer, why);
         if (st == DPAR_OK) {
             dpari_ulysses_lay_one(e, comm, behind, buffers);
         }
@@ -11913,29 +12004,29 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_lay_here(p, &q, comm, s, buffers, why);
+        st = dpari_ulysses_lay_here(plan, &q, comm, s, buffers, why);
     }
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
-        p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
+        plan->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
+        plan->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
 
 /* Lists what ranks compare in addition to the layer. */
-static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *facts, const dpar_attention_desc *layer)
 {
     dpari_ulysses_layer u;
-    if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
-        dpari_ulysses_state_tokens(f, &u);
-        dpari_fact(f, "heads_chunked", 0, a->heads_chunked != 0);
+    if (dpari_ulysses_of(layer, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
+        dpari_ulysses_state_tokens(facts, &u);
+        dpari_fact(facts, "heads_chunked", 0, layer->heads_chunked != 0);
     }
 }
 
 /* Computes the tags and counts of the exchanges, once all ranks have agreed on the layer. */
-static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *plan, dpar_why *why)
 {
-    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    dpari_ulysses_state *s = dpari_ulysses_state_of(plan);
     int32_t i;
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
@@ -11947,13 +12038,13 @@ static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *w
 }
 
 /* Exchanges one array and counts the bytes sent. */
-static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
+static dpar_status dpari_ulysses_exchange(dpari_attention *plan, int32_t array, int back,
                                           const void *in, void *out)
 {
-    dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
+    dpari_ulysses *e = dpari_ulysses_state_of(plan)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
     if (st == DPAR_OK) {
-        p->head.sent_bytes += dpari_ulysses_sent(e, back);
+        plan->head.sent_bytes += dpari_ulysses_sent(e, back);
     }
     return st;
 }
@@ -11992,24 +12083,24 @@ static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const voi
     return b;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
-                                                    const dpar_attention_arrays *a)
+static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *plan,
+                                                    const dpar_attention_arrays *arrays)
 {
-    dpari_attention *one = &dpari_ulysses_state_of(p)->one;
+    dpari_attention *one = &dpari_ulysses_state_of(plan)->one;
     dpar_attention_arrays x;
     dpar_status st;
-    (void)dpari_ulysses_kept(one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
+    (void)dpari_ulysses_kept(one, arrays->saved, &x);
+    st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_Q, 0, arrays->q, (void *)(uintptr_t)x.q);
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_K, 0, arrays->k, (void *)(uintptr_t)x.k);
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_V, 0, arrays->v, (void *)(uintptr_t)x.v);
     }
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
         st = dpari_seq_attend(one, &x, &all);
-        p->head.pairs += one->head.pairs;
+        plan->head.pairs += one->head.pairs;
         one->head.pairs = 0;
         if (st == DPAR_OK && one->out != NULL) {
             st = dpari_seq_round(one, x.out, one->out,
@@ -12017,7 +12108,7 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
         }
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_OUT, 1, x.out, arrays->out);
     }
     return st;
 }
@@ -12046,24 +12137,24 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
-                                                     const dpar_attention_arrays *a, void *dq,
+static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *plan,
+                                                     const dpar_attention_arrays *arrays, void *dq,
                                                      dpari_seq_block *home)
 {
-    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
-    void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};
+    dpari_ulysses_state *s = dpari_ulysses_state_of(plan);
+    void *const to[3] = {arrays->q_gradient, arrays->k_gradient, arrays->v_gradient};
     dpar_attention_arrays x;
     int32_t i;
     dpar_status st;
     (void)dq;
     (void)home;
-    (void)dpari_ulysses_kept(&s->one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->out_gradient);
+    (void)dpari_ulysses_kept(&s->one, arrays->saved, &x);
+    st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_OUT, 0, arrays->out_gradient, s->out_gradient);
     if (st == DPAR_OK) {
         st = dpari_ulysses_attend_back(s, &x);
     }
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
-        st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
+        st = dpari_ulysses_exchange(plan, i, 1, s->gradient[i], to[i]);
     }
     return st;
 }
@@ -12098,26 +12189,27 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
  * function needs are there. */
-static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
+static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
-    if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
+    if (router == NULL || router->experts < 1 || router->choices < 1 ||
+        router->choices > router->experts) {
         return dpari_wrong(
             why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
-            g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
+            router == NULL ? 0 : router->choices, router == NULL ? 0 : router->experts);
     }
-    if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
+    if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
         return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
-                           g->score);
+                           router->score);
     }
-    if (!dpari_is_wide(g->type)) {
+    if (!dpari_is_wide(router->type)) {
         return dpari_wrong(why, "router: type is %s, but must be f64 or f32",
-                           dpar_type_name(g->type));
+                           dpar_type_name(router->type));
     }
-    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+    if (tokens < 0 || tokens > INT64_MAX / 8 / router->experts) {
         return dpari_wrong(why,
                            "router: tokens is %ld with %d experts, which is negative or too large",
-                           tokens, g->experts);
+                           tokens, router->experts);
     }
     if (!given) {
         return dpari_wrong(why, "router: an array that this call needs for %ld tokens is NULL",
@@ -12128,31 +12220,31 @@ static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int 
 
 /* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
  * subtracts the largest logit, so that no exponential overflows. */
-static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
+static double dpari_router_scores(const dpar_router *router, const void *logits, int64_t token,
                                   double *s)
 {
-    const int64_t at = token * g->experts;
+    const int64_t at = token * router->experts;
     double most, sum = 0.0;
     int32_t e;
-    for (e = 0; e < g->experts; e++) {
-        s[e] = dpari_element_get(logits, g->type, at + e);
+    for (e = 0; e < router->experts; e++) {
+        s[e] = dpari_element_get(logits, router->type, at + e);
     }
     most = s[0];
-    for (e = 1; e < g->experts; e++) {
+    for (e = 1; e < router->experts; e++) {
         most = s[e] > most ? s[e] : most;
     }
-    for (e = 0; e < g->experts; e++) {
-        if (g->score == DPAR_ROUTER_SOFTMAX) {
+    for (e = 0; e < router->experts; e++) {
+        if (router->score == DPAR_ROUTER_SOFTMAX) {
             s[e] = dpari_exp(s[e] - most);
-        } else if (g->score == DPAR_ROUTER_SIGMOID) {
+        } else if (router->score == DPAR_ROUTER_SIGMOID) {
             s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
         }
         sum += s[e];
     }
-    if (g->score != DPAR_ROUTER_SOFTMAX) {
+    if (router->score != DPAR_ROUTER_SOFTMAX) {
         return sum;
     }
-    for (e = 0; e < g->experts; e++) {
+    for (e = 0; e < router->experts; e++) {
         s[e] /= sum;
     }
     return 1.0;
@@ -12167,14 +12259,14 @@ static int dpari_router_higher(double a, double b)
 
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
  * the end of the list, so that equal ones stay in the order of their indices. */
-static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
+static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
-    for (e = 0; e < g->experts; e++) {
-        if (n == g->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
+    for (e = 0; e < router->experts; e++) {
+        if (n == router->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
-        at = n < g->choices ? n++ : n - 1;
+        at = n < router->choices ? n++ : n - 1;
         for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
@@ -12183,62 +12275,62 @@ static void dpari_router_choose(const dpar_router *g, const double *by, int32_t 
 }
 
 /* Returns the factor of the weights, of which 0 selects 1. */
-static double dpari_router_scale(const dpar_router *g)
+static double dpari_router_scale(const dpar_router *router)
 {
-    return g->scale != 0.0 ? g->scale : 1.0;
+    return router->scale != 0.0 ? router->scale : 1.0;
 }
 
 /* Returns the divisor of the weights of a token: the sum of its chosen scores with `normalise`,
  * otherwise 1. The sum starts from 1e-20, so that it is never 0. */
-static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
+static double dpari_router_norm(const dpar_router *router, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
     int32_t j;
-    if (!g->normalise) {
+    if (!router->normalise) {
         return 1.0;
     }
-    for (j = 0; j < g->choices; j++) {
+    for (j = 0; j < router->choices; j++) {
         sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
     }
     return sum;
 }
 
-DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router, const dpar_router_arrays *a,
                                          dpar_why *why)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
     const int given =
         a != NULL && a->scratch != NULL &&
         (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
-    const dpar_status st = dpari_router_check(g, tokens, given, why);
+    const dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = a->chosen + t * g->choices;
-        double norm, *scores = a->scratch, *biased = scores + g->experts;
-        (void)dpari_router_scores(g, a->logits, t, scores);
-        for (e = 0; e < g->experts; e++) {
-            biased[e] = scores[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+        int32_t *mine = a->chosen + t * router->choices;
+        double norm, *scores = a->scratch, *biased = scores + router->experts;
+        (void)dpari_router_scores(router, a->logits, t, scores);
+        for (e = 0; e < router->experts; e++) {
+            biased[e] = scores[e] + (router->bias != NULL ? router->bias[e] : 0.0);
         }
-        dpari_router_choose(g, biased, mine);
-        norm = dpari_router_norm(g, scores, mine);
-        for (j = 0; j < g->choices; j++) {
-            dpari_element_put(a->weight, g->type, t * g->choices + j,
-                              dpari_router_scale(g) * scores[mine[j]] / norm);
+        dpari_router_choose(router, biased, mine);
+        norm = dpari_router_norm(router, scores, mine);
+        for (j = 0; j < router->choices; j++) {
+            dpari_element_put(a->weight, router->type, t * router->choices + j,
+                              dpari_router_scale(router) * scores[mine[j]] / norm);
         }
     }
     return st;
 }
 
 /* Checks that each choice is an expert or -1. */
-static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
-                                       dpar_why *why)
+static dpar_status dpari_router_chosen(const dpar_router *router, int64_t tokens,
+                                       const int32_t *chosen, dpar_why *why)
 {
     int64_t i;
-    for (i = 0; i < tokens * g->choices; i++) {
-        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+    for (i = 0; i < tokens * router->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= router->experts) {
             return dpari_wrong(why, "router: token %ld chose expert %d, but there are %d experts",
-                               i / g->choices, chosen[i], g->experts);
+                               i / router->choices, chosen[i], router->experts);
         }
     }
     return DPAR_OK;
@@ -12247,15 +12339,15 @@ static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, con
 /* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
  * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
  * do not count. */
-static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
+static void dpari_router_add(const dpar_router *router, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
     for (t = 0; t < tokens; t++) {
-        const int32_t *mine = chosen + t * g->choices;
+        const int32_t *mine = chosen + t * router->choices;
         double sum;
-        for (j = 0; j < g->choices; j++) {
+        for (j = 0; j < router->choices; j++) {
             if (mine[j] >= 0) {
                 sums[mine[j]] += 1.0;
             }
@@ -12263,33 +12355,34 @@ static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *l
         if (mine[0] < 0) {
             continue;
         }
-        sum = dpari_router_scores(g, logits, t, scratch);
-        for (e = 0; e < g->experts; e++) {
-            sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
+        sum = dpari_router_scores(router, logits, t, scratch);
+        for (e = 0; e < router->experts; e++) {
+            sums[router->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
         }
-        sums[2 * (int64_t)g->experts] += 1.0;
+        sums[2 * (int64_t)router->experts] += 1.0;
     }
 }
 
 /* Computes the load and the balancing loss from the sums of all ranks. */
-static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
+static void dpari_router_loads(const dpar_router *router, double *sums, dpar_router_load *load)
 {
-    const double tokens = sums[2 * (int64_t)g->experts];
+    const double tokens = sums[2 * (int64_t)router->experts];
     double all = 0.0, most = 0.0, dot = 0.0;
     int32_t e;
     load->chosen = sums;
-    load->score = sums + g->experts;
+    load->score = sums + router->experts;
     load->tokens = (int64_t)tokens;
     load->idle = 0;
-    for (e = 0; e < g->experts; e++) {
+    for (e = 0; e < router->experts; e++) {
         load->score[e] /= tokens > 0.0 ? tokens : 1.0;
         load->idle += !(sums[e] > 0.0);
         all += sums[e];
         most = dpari_mostf(most, sums[e]);
         dot += sums[e] * load->score[e];
     }
-    load->imbalance = all > 0.0 ? most * g->experts / all : 0.0;
-    load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
+    load->imbalance = all > 0.0 ? most * router->experts / all : 0.0;
+    load->loss =
+        tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
 /* Breaks the communicator with a message, so that the other ranks notice. */
@@ -12308,12 +12401,14 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why
 
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
-static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, double *sums, int64_t n)
+static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
+                                    int64_t n)
 {
-    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
+    uint64_t hash =
+        dpari_hash(dpari_hash(dpari_hash(4, router->experts), router->choices), router->score);
     dpar_call call;
-    hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
-    hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
+    hash = dpari_hash(dpari_hash(hash, router->type), router->normalise != 0);
+    hash = dpari_hash_real(dpari_hash_real(hash, router->scale), router->balance);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
@@ -12325,7 +12420,7 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, doubl
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
+DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
@@ -12333,92 +12428,95 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
                       (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
-    dpar_status st = dpari_router_check(g, tokens, given, &said);
+    dpar_status st = dpari_router_check(router, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(g, tokens, a->chosen, &said);
+        st = dpari_router_chosen(router, tokens, a->chosen, &said);
     }
     if (st != DPAR_OK) {
         return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
-    n = 2 * (int64_t)g->experts + 1;
+    n = 2 * (int64_t)router->experts + 1;
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
-    dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
+    dpari_router_add(router, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (comm != NULL) {
-        st = dpari_router_sum(g, comm, a->sums, n);
+        st = dpari_router_sum(router, comm, a->sums, n);
         if (st == DPAR_OK) {
             st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
-        dpari_router_loads(g, a->sums, load);
+        dpari_router_loads(router, a->sums, load);
     }
     return st;
 }
 
 /* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
  * through the balancing loss unless load is NULL. sum: of the token's scores s. */
-static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
+static void dpari_router_back(const dpar_router *router, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
 {
-    const double norm = dpari_router_norm(g, s, chosen), by = dpari_router_scale(g) / norm;
+    const double norm = dpari_router_norm(router, s, chosen),
+                 by = dpari_router_scale(router) / norm;
     double mean = 0.0;
     int32_t e, j;
-    for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
+    for (j = 0; dweight != NULL && router->normalise && j < router->choices; j++) {
         if (chosen[j] >= 0) {
-            mean +=
-                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+            mean += dpari_element_get(dweight, router->type, token * router->choices + j) *
+                    s[chosen[j]] / norm;
         }
     }
-    for (j = 0; dweight != NULL && j < g->choices; j++) {
+    for (j = 0; dweight != NULL && j < router->choices; j++) {
         if (chosen[j] >= 0) {
             d[chosen[j]] +=
-                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
+                by * (dpari_element_get(dweight, router->type, token * router->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
         const double all = (double)load->tokens;
-        const double a = g->balance * g->experts / (g->choices * all * all);
+        const double a = router->balance * router->experts / (router->choices * all * all);
         mean = 0.0;
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             mean += a * load->chosen[e] * (s[e] / sum);
         }
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             d[e] += (a * load->chosen[e] - mean) / sum;
         }
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
     const int given =
         a != NULL && a->scratch != NULL &&
         (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
-    dpar_status st = dpari_router_check(g, tokens, given, why);
+    dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e;
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(g, tokens, a->chosen, why);
+        st = dpari_router_chosen(router, tokens, a->chosen, why);
     }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
-        const double sum = dpari_router_scores(g, a->logits, t, scores);
-        dpari_zero(d, (size_t)g->experts * sizeof *d);
-        dpari_router_back(g, t, a->chosen + t * g->choices, a->dweight, load, sum, scores, d);
-        for (e = 0; g->score == DPAR_ROUTER_SOFTMAX && e < g->experts; e++) {
+        double *scores = a->scratch, *d = scores + router->experts, mean = 0.0;
+        const double sum = dpari_router_scores(router, a->logits, t, scores);
+        dpari_zero(d, (size_t)router->experts * sizeof *d);
+        dpari_router_back(router, t, a->chosen + t * router->choices, a->dweight, load, sum, scores,
+                          d);
+        for (e = 0; router->score == DPAR_ROUTER_SOFTMAX && e < router->experts; e++) {
             mean += d[e] * scores[e];
         }
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             const double s = scores[e];
             double slope = 1.0;
-            if (g->score == DPAR_ROUTER_SOFTMAX) {
+            if (router->score == DPAR_ROUTER_SOFTMAX) {
                 slope = s;
-            } else if (g->score == DPAR_ROUTER_SIGMOID) {
+            } else if (router->score == DPAR_ROUTER_SIGMOID) {
                 slope = s * (1.0 - s);
             }
-            dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            dpari_element_put(a->dlogits, router->type, t * router->experts + e,
+                              slope * (d[e] - mean));
         }
     }
     return st;
@@ -12487,10 +12585,10 @@ typedef struct dpari_routing {
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
-static int64_t dpari_expert_factor(const dpar_experts_desc *l)
+static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
 {
-    return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
-               ? (int64_t)(l->capacity_factor * 1e6 + 0.5)
+    return layer->capacity_factor > 0.0 && layer->capacity_factor <= 1e6
+               ? (int64_t)(layer->capacity_factor * 1e6 + 0.5)
                : 0;
 }
 
@@ -12508,153 +12606,159 @@ static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tok
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
+static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *why)
 {
-    const dpar_split *s = &l->experts;
+    const dpar_split *split = &layer->experts;
     int64_t n, m;
-    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
-        l->choices < 1 || l->choices > s->count) {
+    if (split->parts < 1 || split->count < 1 || split->count > INT32_MAX ||
+        !dpari_split_in_order(split) || layer->choices < 1 || layer->choices > split->count) {
         return dpari_wrong(
             why,
             "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
             "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
-            l->choices, s->count, s->parts, s->rule);
+            layer->choices, split->count, split->parts, split->rule);
     }
-    if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
+    if (layer->drop < DPAR_EXPERTS_DROP_NONE || layer->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_wrong(
             why,
             "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
             "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
-            l->drop, s->count);
+            layer->drop, split->count);
     }
-    if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
+    if (layer->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(layer) < 1) {
         return dpari_wrong(
             why, "experts: capacity_factor of a layer of %ld experts must be 0.000001 to 1000000",
-            s->count);
+            split->count);
     }
-    if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+    if (layer->max_tokens < 1 || layer->max_rows < 0 || layer->width < 1 ||
+        !dpari_is_float(layer->type)) {
         return dpari_wrong(
             why,
             "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
             "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
-            l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
+            layer->max_tokens, layer->max_rows, layer->width, dpar_type_name(layer->type));
     }
-    if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
-        !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
-        !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
-        !dpari_mul(n, 64, &n)) {
+    if (!dpari_mul(layer->max_tokens, layer->choices, &n) || n > INT32_MAX ||
+        !dpari_mul(n, split->parts, &m) || !dpari_mul(m, layer->width, &m) ||
+        !dpari_mul(m, 64, &m) || !dpari_mul(split->count, layer->choices, &n) ||
+        !dpari_mul(n, split->parts, &n) || !dpari_mul(n, 64, &n)) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "experts: max_tokens %ld, choices %d, %ld experts and width %ld are too large together",
-            l->max_tokens, l->choices, s->count, l->width);
+            layer->max_tokens, layer->choices, split->count, layer->width);
     }
     return DPAR_OK;
 }
 
 /* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
  * products, so that they do not overflow. */
-static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
+static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
 {
-    const int64_t all = l->experts.parts * l->max_tokens;
-    const int64_t come = all * dpari_least(l->choices, own);
+    const int64_t all = layer->experts.parts * layer->max_tokens;
+    const int64_t come = all * dpari_least(layer->choices, own);
     int64_t c, ranks;
-    if (l->drop == DPAR_EXPERTS_DROP_NONE) {
-        return l->max_rows > 0 ? dpari_least(l->max_rows, come) : come;
+    if (layer->drop == DPAR_EXPERTS_DROP_NONE) {
+        return layer->max_rows > 0 ? dpari_least(layer->max_rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->max_tokens);
-    ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
+    c = dpari_expert_capacity(layer,
+                              layer->drop == DPAR_EXPERTS_DROP_POSITION ? all : layer->max_tokens);
+    ranks = layer->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : layer->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
 /* Returns the type of weights for rows of the type of the layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *l)
+static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
 {
-    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
  * numbers of a routing. Advances *used. */
-static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *comm, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts_desc *l = &p->head.layer;
-    const int64_t most = l->max_tokens * l->choices;
-    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    const dpar_experts_desc *layer = &plan->head.layer;
+    const int64_t most = layer->max_tokens * layer->choices;
+    const size_t row = (size_t)layer->width * (size_t)dpar_type_bytes(layer->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
-    p->packed = dpari_room_take(&room, most, row);
-    p->staged =
-        p->head.count > 1 && comm->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
+    plan->packed = dpari_room_take(&room, most, row);
+    plan->staged = plan->head.count > 1 && comm->size > 1
+                       ? dpari_room_take(&room, plan->head.max_rows, row)
+                       : NULL;
     if (comm->mem != NULL) {
-        p->place = (int32_t *)dpari_room_take(&room, most, 4);
-        p->token = (int32_t *)dpari_room_take(&room, most, 4);
-        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
-        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+        plan->place = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->token = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->weight =
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
     }
     *used = room.used;
 }
 
 /* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
  * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *comm, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory)
 {
-    const dpar_experts_desc *l = &p->head.layer;
-    const int64_t ranks = comm->size, experts = l->experts.count;
+    const dpar_experts_desc *layer = &plan->head.layer;
+    const int64_t ranks = comm->size, experts = layer->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.count = (int32_t)dpar_split_part_count(&l->experts, comm->rank);
-    p->head.first = (int32_t)dpar_split_part_first(&l->experts, comm->rank);
-    p->head.max_rows = dpari_expert_most(l, p->head.count);
-    p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
-    p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->received_counts =
-        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
-    p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
-    p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
-    p->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
-    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
-    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
-    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
+    (void)dpari_room_take(&used, 1, sizeof *plan);
+    plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
+    plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
+    plan->head.max_rows = dpari_expert_most(layer, plan->head.count);
+    plan->slots = layer->drop == DPAR_EXPERTS_DROP_POSITION ? layer->choices : 1;
+    plan->sent_counts = (int32_t *)dpari_room_take(&used, ranks + plan->slots * experts, 4);
+    plan->received_counts =
+        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)plan->slots * plan->head.count), 4);
+    plan->tally = (int32_t *)dpari_room_take(&used, plan->slots * experts, 4);
+    plan->order = (int32_t *)dpari_room_take(
+        &used,
+        layer->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? layer->max_tokens * layer->choices : 0, 4);
+    plan->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->send = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    plan->from =
+        (const void **)dpari_room_take(&used, experts + 2 * layer->choices, sizeof *plan->from);
+    plan->by = (double *)dpari_room_take(&used, 2 * layer->choices, 8);
+    plan->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *plan->peer);
     if (comm->mem != NULL) { /* the buffers are in the memory of the device */
-        p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
-        p->device_bytes = 0;
-        dpari_expert_buffers(p, comm, (unsigned char *)p->device, &p->device_bytes);
+        plan->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * plan->head.count, DPARI_EXPERT_INDICES), sizeof *plan->span);
+        plan->device_bytes = 0;
+        dpari_expert_buffers(plan, comm, (unsigned char *)plan->device, &plan->device_bytes);
     } else {
-        dpari_expert_buffers(p, comm, memory, &used.used);
+        dpari_expert_buffers(plan, comm, memory, &used.used);
     }
     return used.used;
 }
 
 /* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
  * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *comm,
-                                        dpari_routing *r, unsigned char *memory)
+static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_comm *comm,
+                                        dpari_routing *routing, unsigned char *memory)
 {
-    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
+    const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *r);
-    r->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
-    r->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
-    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
-    r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
-    r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
-    r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
-    r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
-    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
-    r->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    (void)dpari_room_take(&used, 1, sizeof *routing);
+    routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    routing->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)plan->head.count, 8);
+    routing->head.count = (int64_t *)dpari_room_take(&used, plan->head.count, 8);
+    routing->head.first = (int64_t *)dpari_room_take(&used, plan->head.count, 8);
+    routing->head.position = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)plan->head.count, 8);
+    routing->start = (int64_t *)dpari_room_take(&used, plan->head.layer.experts.count, 8);
+    routing->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
@@ -12686,28 +12790,29 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
 }
 
 /* Lists what describes the layer, so that ranks can compare it. */
-static void dpari_expert_state(dpari_facts *f, const void *given)
+static void dpari_expert_state(dpari_facts *facts, const void *given)
 {
-    const dpar_experts_desc *l = (const dpar_experts_desc *)given;
+    const dpar_experts_desc *layer = (const dpar_experts_desc *)given;
     int32_t i;
-    dpari_fact(f, "experts.count", 0, l->experts.count);
-    for (i = 0; i < l->experts.parts; i++) {
-        dpari_fact(f, "the number of experts of rank #", i, dpar_split_part_count(&l->experts, i));
+    dpari_fact(facts, "experts.count", 0, layer->experts.count);
+    for (i = 0; i < layer->experts.parts; i++) {
+        dpari_fact(facts, "the number of experts of rank #", i,
+                   dpar_split_part_count(&layer->experts, i));
     }
-    dpari_fact(f, "choices", 0, l->choices);
-    dpari_fact(f, "drop", 0, l->drop);
-    dpari_fact_type(f, "type", 0, l->type);
-    dpari_fact(f, "capacity_factor in millionths", 0,
-               l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
-    dpari_fact(f, "max_tokens", 0, l->max_tokens);
-    dpari_fact(f, "width", 0, l->width);
+    dpari_fact(facts, "choices", 0, layer->choices);
+    dpari_fact(facts, "drop", 0, layer->drop);
+    dpari_fact_type(facts, "type", 0, layer->type);
+    dpari_fact(facts, "capacity_factor in millionths", 0,
+               layer->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(layer));
+    dpari_fact(facts, "max_tokens", 0, layer->max_tokens);
+    dpari_fact(facts, "width", 0, layer->width);
 }
 
 /* Allocates the buffers on the device of the communicator, if its table has the functions that are
  * needed, and lays the plan out again with them. */
-static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
+static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
 {
-    dpar_comm *comm = p->comm;
+    dpar_comm *comm = plan->comm;
     const dpar_mem *m = comm->mem;
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
@@ -12718,41 +12823,41 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
         return dpari_say(DPAR_E_UNKNOWN, why,
                          "experts: comm->mem->layers must have gather, combine and dot");
     }
-    st = dpar_comm_alloc(comm, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
-                         p->device_bytes);
+                         plan->device_bytes);
     }
-    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
     return DPAR_OK;
 }
 
 /* Fills in a plan in its memory. each: bytes of a routing. */
-static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
 {
     int32_t i;
-    dpari_zero(p, sizeof *p);
-    p->head.layer = *layer;
-    p->head.routing_bytes = each;
-    p->comm = comm;
-    p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    dpari_zero(plan, sizeof *plan);
+    plan->head.layer = *layer;
+    plan->head.routing_bytes = each;
+    plan->comm = comm;
+    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &plan->head.layer) >> 40);
+    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
     for (i = 0; i < comm->size; i++) {
-        p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-        p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
+        plan->sent_number[i] = 1 + plan->slots * dpar_split_part_count(&layer->experts, i);
+        plan->received_number[i] = 1 + (int64_t)plan->slots * plan->head.count;
     }
-    return comm->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_elsewhere(plan, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
-static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
+static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *plan)
 {
     dpar_status st = DPAR_OK;
-    if (p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* over NCCL this orders nothing, but release waits there */
-        dpar_comm_release(p->comm, p->device);
+    if (plan->device != NULL) {
+        st = dpari_do_wait(plan->comm); /* over NCCL this orders nothing, but release waits there */
+        dpar_comm_release(plan->comm, plan->device);
     }
     return st;
 }
@@ -12808,22 +12913,23 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
 /* Returns the number of choices of the tokens of a routing, dropped ones included. */
-static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
+static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
 {
-    return r->head.tokens * p->head.layer.choices;
+    return routing->head.tokens * plan->head.layer.choices;
 }
 
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
-static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
+static int64_t dpari_expert_odd(const dpar_experts_desc *layer, int64_t tokens,
+                                const int32_t *chosen)
 {
-    const int32_t k = l->choices;
+    const int32_t k = layer->choices;
     int64_t t;
     int32_t j, i;
     for (t = 0; t < tokens; t++) {
         for (j = 0; j < k; j++) {
             const int32_t e = chosen[t * k + j];
-            if (e < -1 || e >= l->experts.count) {
+            if (e < -1 || e >= layer->experts.count) {
                 return t;
             }
             for (i = 0; i < j && e >= 0; i++) {
@@ -12837,47 +12943,49 @@ static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, cons
 }
 
 /* Checks the arguments of dpar_experts_route. */
-static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
+static dpar_status dpari_expert_given(const dpari_experts *plan, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts_desc *l = &p->head.layer;
+    const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
-    if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
+    if (memory == NULL || bytes < plan->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
         return dpari_wrong(
             why,
             "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
             "bytes past one",
-            memory == NULL ? 0 : bytes, p->head.routing_bytes, (int64_t)((uintptr_t)memory % 64));
+            memory == NULL ? 0 : bytes, plan->head.routing_bytes,
+            (int64_t)((uintptr_t)memory % 64));
     }
-    if (tokens < 0 || tokens > l->max_tokens) {
+    if (tokens < 0 || tokens > layer->max_tokens) {
         return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
-                           tokens, l->max_tokens);
+                           tokens, layer->max_tokens);
     }
     if (choices == NULL ||
-        (tokens > 0 && (choices->chosen == NULL ||
-                        (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
+        (tokens > 0 && (choices->chosen == NULL || (layer->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL &&
+                                                    choices->weight == NULL)))) {
         return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
                            tokens);
     }
-    odd = dpari_expert_odd(l, tokens, choices->chosen);
+    odd = dpari_expert_odd(layer, tokens, choices->chosen);
     if (odd < 0) {
         return DPAR_OK;
     }
     return dpari_wrong(why,
                        "routing: token %ld chose an expert twice, or an expert outside 0 .. %ld",
-                       odd, l->experts.count - 1);
+                       odd, layer->experts.count - 1);
 }
 
 /* Counts the kept choices in tally[slot][expert]. */
-static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
+static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing,
+                               const int32_t *chosen)
 {
-    const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
+    const int64_t experts = plan->head.layer.experts.count, n = dpari_expert_choices(plan, routing);
     int64_t i;
-    dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
+    dpari_zero(plan->tally, (size_t)(plan->slots * experts) * sizeof *plan->tally);
     for (i = 0; i < n; i++) {
-        if (r->head.position[i] >= 0) {
-            p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
+        if (routing->head.position[i] >= 0) {
+            plan->tally[i % plan->head.layer.choices % plan->slots * experts + chosen[i]]++;
         }
     }
 }
@@ -12911,30 +13019,30 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 
 /* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
  * expert with a heap. */
-static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_routing *r,
+static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_routing *routing,
                                                const int32_t *chosen, const void *weight,
                                                int64_t capacity)
 {
-    const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&p->head.layer);
+    const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
+    const int32_t type = dpari_expert_weights(&plan->head.layer);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
-        p->fill[e] = at;
-        at += p->tally[e];
+        plan->fill[e] = at;
+        at += plan->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->head.position[i] >= 0) {
-            p->order[p->fill[chosen[i]]++] = (int32_t)i;
+        if (routing->head.position[i] >= 0) {
+            plan->order[plan->fill[chosen[i]]++] = (int32_t)i;
         }
     }
     for (e = 0; e < experts; e++) {
-        int32_t *a = p->order + (p->fill[e] - p->tally[e]);
-        left = p->tally[e];
+        int32_t *a = plan->order + (plan->fill[e] - plan->tally[e]);
+        left = plan->tally[e];
         for (i = left > capacity ? left / 2 : 0; i > 0; i--) {
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->head.position[a[0]] = -1;
+            routing->head.position[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -12943,21 +13051,21 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_rou
 
 /* Walks over the choices, first choices of all tokens first, and drops those for which
  * room[slot][expert] has no row left. Counts room down. */
-static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *r,
+static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routing *routing,
                                    const int32_t *chosen, int32_t *room)
 {
-    const int64_t experts = p->head.layer.experts.count;
-    const int32_t k = p->head.layer.choices;
+    const int64_t experts = plan->head.layer.experts.count;
+    const int32_t k = plan->head.layer.choices;
     int64_t t;
     int32_t j;
     for (j = 0; j < k; j++) {
-        for (t = 0; t < r->head.tokens; t++) {
-            if (r->head.position[t * k + j] >= 0) {
-                int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
+        for (t = 0; t < routing->head.tokens; t++) {
+            if (routing->head.position[t * k + j] >= 0) {
+                int32_t *left = &room[j % plan->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->head.position[t * k + j] = -1;
+                    routing->head.position[t * k + j] = -1;
                 }
             }
         }
@@ -12965,19 +13073,19 @@ static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *
 }
 
 /* Drops choices by the rules that look only at the tokens of this rank. */
-static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                                  const void *weight)
+static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *routing,
+                                  const int32_t *chosen, const void *weight)
 {
-    const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
+    const int64_t capacity = dpari_expert_capacity(&plan->head.layer, routing->head.tokens);
     int64_t e;
-    if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        dpari_expert_count(p, r, chosen);
-        dpari_expert_drop_light(p, r, chosen, weight, capacity);
-    } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
-        for (e = 0; e < p->head.layer.experts.count; e++) {
-            p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
+    if (plan->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
+        dpari_expert_count(plan, routing, chosen);
+        dpari_expert_drop_light(plan, routing, chosen, weight, capacity);
+    } else if (plan->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
+        for (e = 0; e < plan->head.layer.experts.count; e++) {
+            plan->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
-        dpari_expert_drop_last(p, r, chosen, p->tally);
+        dpari_expert_drop_last(plan, routing, chosen, plan->tally);
     }
 }
 
@@ -12985,16 +13093,16 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
 
 /* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
  * with `back` the answers from there into tally. */
-static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
+static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
 {
-    const int64_t experts = p->head.layer.experts.count;
-    int32_t *at = p->sent_counts, rank, j;
+    const int64_t experts = plan->head.layer.experts.count;
+    int32_t *at = plan->sent_counts, rank, j;
     int64_t first = 0, e;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t own = dpar_split_part_count(&plan->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
-        for (j = 0; j < p->slots; j++) {
-            int32_t *mine = p->tally + j * experts + first;
+        for (j = 0; j < plan->slots; j++) {
+            int32_t *mine = plan->tally + j * experts + first;
             for (e = 0; e < own; e++) {
                 if (back) {
                     mine[e] = *at++;
@@ -13020,13 +13128,13 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 
 /* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
  * read directly takes this function. */
-static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
+static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
-        dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
+        dpar_all_to_all_v(plan->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->head.sent_bytes += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        plan->head.sent_bytes += dpari_expert_away(plan->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
@@ -13034,21 +13142,21 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
 /* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
  * its experts have left, slot after slot and within a slot rank after rank. They are then the
  * answers to the ranks. */
-static void dpari_expert_grant(dpari_experts *p)
+static void dpari_expert_grant(dpari_experts *plan)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
+    const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        tokens += p->received_counts[rank * step];
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        tokens += plan->received_counts[rank * step];
     }
-    capacity = dpari_expert_capacity(&p->head.layer, tokens);
-    for (e = 0; e < p->head.count; e++) {
+    capacity = dpari_expert_capacity(&plan->head.layer, tokens);
+    for (e = 0; e < plan->head.count; e++) {
         left = capacity;
-        for (j = 0; j < p->slots; j++) {
-            for (rank = 0; rank < p->comm->size; rank++) {
+        for (j = 0; j < plan->slots; j++) {
+            for (rank = 0; rank < plan->comm->size; rank++) {
                 int32_t *wanted =
-                    &p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
+                    &plan->received_counts[rank * step + 1 + (int64_t)j * plan->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -13058,33 +13166,33 @@ static void dpari_expert_grant(dpari_experts *p)
 
 /* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
  * which a device works asynchronously. */
-static dpar_status dpari_expert_send_counts(dpari_experts *p, const int32_t *in,
+static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *in,
                                             const int64_t *in_count, int32_t *out,
                                             const int64_t *out_count)
 {
-    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
-    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+    const dpar_status st = dpari_expert_send(plan, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(plan->comm) : st;
 }
 
 /* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
  * choices that the experts do not take. */
-static dpar_status dpari_expert_exchange(dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routing *routing,
                                          const int32_t *chosen)
 {
     dpar_status st;
-    dpari_expert_count(p, r, chosen);
-    dpari_expert_sort(p, r->head.tokens, 0);
-    st = dpari_expert_send_counts(p, p->sent_counts, p->sent_number, p->received_counts,
-                                  p->received_number);
-    if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
+    dpari_expert_count(plan, routing, chosen);
+    dpari_expert_sort(plan, routing->head.tokens, 0);
+    st = dpari_expert_send_counts(plan, plan->sent_counts, plan->sent_number, plan->received_counts,
+                                  plan->received_number);
+    if (st != DPAR_OK || plan->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
-    dpari_expert_grant(p);
-    st = dpari_expert_send_counts(p, p->received_counts, p->received_number, p->sent_counts,
-                                  p->sent_number);
+    dpari_expert_grant(plan);
+    st = dpari_expert_send_counts(plan, plan->received_counts, plan->received_number,
+                                  plan->sent_counts, plan->sent_number);
     if (st == DPAR_OK) {
-        dpari_expert_sort(p, r->head.tokens, 1);
-        dpari_expert_drop_last(p, r, chosen, p->tally);
+        dpari_expert_sort(plan, routing->head.tokens, 1);
+        dpari_expert_drop_last(plan, routing, chosen, plan->tally);
     }
     return st;
 }
@@ -13094,59 +13202,59 @@ enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
 /* Computes from the received counts which rows this rank receives, and where: grouped by expert,
  * and within an expert in the order of the ranks. */
-static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
+static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routing)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
+    const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
     int32_t rank, e, j;
-    r->head.rows = 0;
-    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->head.count; e++) {
-        r->head.first[e] = r->head.rows;
-        for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->head.count + e;
+    routing->head.rows = 0;
+    dpari_zero(routing->take, (size_t)plan->comm->size * sizeof *routing->take);
+    for (e = 0; e < plan->head.count; e++) {
+        routing->head.first[e] = routing->head.rows;
+        for (rank = 0; rank < plan->comm->size; rank++) {
+            const int64_t at = rank * (int64_t)plan->head.count + e;
             int64_t rows = 0;
-            for (j = 0; j < p->slots; j++) {
-                rows += p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
+            for (j = 0; j < plan->slots; j++) {
+                rows += plan->received_counts[rank * step + 1 + (int64_t)j * plan->head.count + e];
             }
-            r->piece[at] = rows;
-            r->row[at] = r->head.rows;
-            r->take[rank] += rows;
-            r->head.rows += rows;
+            routing->piece[at] = rows;
+            routing->row[at] = routing->head.rows;
+            routing->take[rank] += rows;
+            routing->head.rows += rows;
         }
-        r->head.count[e] = r->head.rows - r->head.first[e];
+        routing->head.count[e] = routing->head.rows - routing->head.first[e];
     }
 }
 
 /* Computes the order in which this rank sends its rows, by expert and then by token, and where each
  * kept choice is in it. */
-static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
+static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, const int32_t *chosen)
 {
-    const int64_t n = dpari_expert_choices(p, r);
+    const int64_t n = dpari_expert_choices(plan, routing);
     int64_t i, e = 0, at = 0;
     int32_t rank, j;
-    dpari_expert_count(p, r, chosen);
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_part_count(&p->head.layer.experts, rank), before = at;
+    dpari_expert_count(plan, routing, chosen);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t end = e + dpar_split_part_count(&plan->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
-            p->fill[e] = r->start[e] = at;
-            for (j = 0; j < p->slots; j++) {
-                at += p->tally[j * p->head.layer.experts.count + e];
+            plan->fill[e] = routing->start[e] = at;
+            for (j = 0; j < plan->slots; j++) {
+                at += plan->tally[j * plan->head.layer.experts.count + e];
             }
         }
-        r->send[rank] = at - before;
+        routing->send[rank] = at - before;
     }
-    r->head.kept = at;
-    r->head.dropped = -at;
+    routing->head.kept = at;
+    routing->head.dropped = -at;
     for (i = 0; i < n; i++) {
-        r->head.dropped += chosen[i] >= 0;
-        if (r->head.position[i] >= 0) {
-            r->expert[i] = chosen[i];
-            r->head.position[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->head.position[i]] = (int32_t)i;
+        routing->head.dropped += chosen[i] >= 0;
+        if (routing->head.position[i] >= 0) {
+            routing->expert[i] = chosen[i];
+            routing->head.position[i] = (int32_t)plan->fill[chosen[i]]++;
+            routing->choice[routing->head.position[i]] = (int32_t)i;
         }
     }
-    for (i = 0; r->token != NULL && i < r->head.kept; i++) {
-        r->token[i] = r->choice[i] / p->head.layer.choices;
+    for (i = 0; routing->token != NULL && i < routing->head.kept; i++) {
+        routing->token[i] = routing->choice[i] / plan->head.layer.choices;
     }
 }
 
@@ -13219,41 +13327,42 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The address of a row. */
-static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
+static void *dpari_expert_at(void *rows, const dpar_experts_desc *layer, int64_t row)
 {
-    return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+    return (unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
-static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l, int64_t row)
+static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *layer, int64_t row)
 {
-    return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+    return (const unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
 /* Bytes of a row. */
-static int64_t dpari_expert_row(const dpar_experts_desc *l)
+static int64_t dpari_expert_row(const dpar_experts_desc *layer)
 {
-    return l->width * dpar_type_bytes(l->type);
+    return layer->width * dpar_type_bytes(layer->type);
 }
 
 /* to = by x from, for one row. 16-bit floats are scaled as f32. */
-static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *layer,
+                               double by)
 {
     float x[DPARI_ELEMENTS];
     int64_t at, n, i;
-    for (at = 0; at < l->width; at += n) {
-        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
-        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
-        n = dpari_least(l->width - at, DPARI_ELEMENTS);
-        if (l->type == DPAR_F64) {
+    for (at = 0; at < layer->width; at += n) {
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(layer->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(layer->type);
+        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
+        if (layer->type == DPAR_F64) {
             for (i = 0; i < n; i++) {
                 ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
             }
-        } else if (l->type == DPAR_F32) {
+        } else if (layer->type == DPAR_F32) {
             dpari_kern_scale(t, f, by, n);
         } else {
-            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_convert(x, DPAR_F32, f, layer->type, n);
             dpari_kern_scale(x, x, by, n);
-            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
+            dpari_kern_convert(t, layer->type, x, DPAR_F32, n);
         }
     }
 }
@@ -13267,64 +13376,65 @@ typedef struct dpari_expert_terms {
 
 /* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
  * `next`, the token after this one. */
-static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
+static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
     double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
     int64_t at, n, i;
     int32_t j;
-    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
-                       stream);
+    if (layer->type == DPAR_F32 || layer->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, layer->width,
+                       layer->type, stream);
         return;
     }
-    for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+    for (at = 0; at < layer->width; at += n) {
+        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
         for (j = 0; j < z->count; j++) {
-            dpari_elements_load(x, z->row[j], at, n, l->type);
+            dpari_elements_load(x, z->row[j], at, n, layer->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
             }
         }
-        dpari_elements_store(out, sum, at, n, l->type);
+        dpari_elements_store(out, sum, at, n, layer->type);
     }
 }
 
-/* Fills in z with the rows of the kept choices of a token, which p->from and p->fill locate, and
- * with their weights, which are 1 if weight is NULL. Two tokens use different halves of the memory
- * of z, because dpari_expert_sums looks one token ahead. */
-static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
-                              const void *weight, dpari_expert_terms *z)
+/* Fills in z with the rows of the kept choices of a token, which plan->from and plan->fill locate,
+ * and with their weights, which are 1 if weight is NULL. Two tokens use different halves of the
+ * memory of z, because dpari_expert_sums looks one token ahead. */
+static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *routing,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
 {
-    const int32_t k = p->head.layer.choices;
+    const int32_t k = plan->head.layer.choices;
     int64_t i;
-    z->row = p->from + p->head.layer.experts.count + token % 2 * k;
-    z->by = p->by + token % 2 * k;
+    z->row = plan->from + plan->head.layer.experts.count + token % 2 * k;
+    z->by = plan->by + token % 2 * k;
     z->count = 0;
-    for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
-        if (r->head.position[i] >= 0) {
-            const int32_t e = r->expert[i];
-            z->row[z->count] =
-                dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
+    for (i = token * k; i < (token + 1) * k && token < routing->head.tokens; i++) {
+        if (routing->head.position[i] >= 0) {
+            const int32_t e = routing->expert[i];
+            z->row[z->count] = dpari_expert_in(plan->from[e], &plan->head.layer,
+                                               routing->head.position[i] + plan->fill[e]);
             z->by[z->count++] =
-                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                               : 1.0;
+                weight != NULL
+                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
+                    : 1.0;
         }
     }
 }
 
 /* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
-static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
-                              void *kept, dpari_expert_terms *z)
+static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *routing,
+                              int64_t token, void *kept, dpari_expert_terms *z)
 {
-    const int32_t k = p->head.layer.choices;
+    const int32_t k = plan->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->head.position[token * k + j];
+        const int64_t place = routing->head.position[token * k + j];
         if (place >= 0) {
-            void *to = dpari_expert_at(kept, &p->head.layer, place);
-            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
+            void *to = dpari_expert_at(kept, &plan->head.layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&plan->head.layer), 0);
             z->row[n++] = to;
         }
     }
@@ -13332,19 +13442,19 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
 
 /* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
  * NULL if they are not wanted or already there. */
-static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
-                              void *kept, void *out, int32_t stream)
+static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *routing,
+                              const void *weight, void *kept, void *out, int32_t stream)
 {
     dpari_expert_terms z, next;
     int64_t t;
-    dpari_expert_find(p, r, 0, weight, &next);
-    for (t = 0; t < r->head.tokens; t++) {
+    dpari_expert_find(plan, routing, 0, weight, &next);
+    for (t = 0; t < routing->head.tokens; t++) {
         z = next;
-        dpari_expert_find(p, r, t + 1, weight, &next);
+        dpari_expert_find(plan, routing, t + 1, weight, &next);
         if (kept != NULL) {
-            dpari_expert_keep(p, r, t, kept, &z);
+            dpari_expert_keep(plan, routing, t, kept, &z);
         }
-        dpari_expert_add(&p->head.layer, &z, &next, dpari_expert_at(out, &p->head.layer, t),
+        dpari_expert_add(&plan->head.layer, &z, &next, dpari_expert_at(out, &plan->head.layer, t),
                          stream);
     }
     dpari_kern_rows_end(stream);
@@ -13365,36 +13475,36 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 
 /* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
  * with `back` the other way. */
-static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
-                                      const void *from, int back)
+static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_routing *routing,
+                                      void *to, const void *from, int back)
 {
-    const dpar_experts_desc *l = &p->head.layer;
+    const dpar_experts_desc *layer = &plan->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->head.count; e++) {
-            const int64_t piece = rank * (int64_t)p->head.count + e, row = r->row[piece];
-            void *t = dpari_expert_at(to, l, back ? at : row);
-            const void *f = dpari_expert_in(from, l, back ? row : at);
-            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
-            if (p->comm->mem == NULL) {
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        for (e = 0; e < plan->head.count; e++) {
+            const int64_t piece = rank * (int64_t)plan->head.count + e, row = routing->row[piece];
+            void *t = dpari_expert_at(to, layer, back ? at : row);
+            const void *f = dpari_expert_in(from, layer, back ? row : at);
+            const int64_t bytes = routing->piece[piece] * dpari_expert_row(layer);
+            if (plan->comm->mem == NULL) {
                 dpari_kern_copy(t, f, bytes, 0);
             } else {
-                n += dpari_expert_span(&p->span[n], t, f, bytes);
+                n += dpari_expert_span(&plan->span[n], t, f, bytes);
             }
-            at += r->piece[piece];
+            at += routing->piece[piece];
         }
     }
-    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    return n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
 }
 
 /* Computes the elements that are sent to and received from each rank. */
-static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
+static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t rank;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        p->send[rank] = r->send[rank] * p->head.layer.width;
-        p->receive[rank] = r->take[rank] * p->head.layer.width;
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        plan->send[rank] = routing->send[rank] * plan->head.layer.width;
+        plan->receive[rank] = routing->take[rank] * plan->head.layer.width;
     }
 }
 
@@ -13413,44 +13523,45 @@ enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 /* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
  * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
  * lets others read weights. */
-static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
+static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari_routing *routing,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
 {
-    const int64_t weights = dpari_expert_choices(p, r);
+    const int64_t weights = dpari_expert_choices(plan, routing);
     dpari_peers_array a[3];
-    a[DPARI_EXPERT_ROUTING].at = r;
-    a[DPARI_EXPERT_ROUTING].bytes = p->head.routing_bytes;
+    a[DPARI_EXPERT_ROUTING].at = routing;
+    a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
-    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
     a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (p->head.layer.type != DPAR_F64) {
+    if (plan->head.layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
-    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
+    return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
 
 /* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
  * the arrays at the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
-                                       const dpari_routing *r, const void *mine)
+                                       const dpari_routing *routing, const void *mine)
 {
     return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
-           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)routing);
 }
 
 /* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
  * ranks use routings of different calls. back: rows from experts to tokens. */
-static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_routing *routing,
                                      const dpari_peers *peers, int back)
 {
-    dpar_comm *comm = p->comm;
-    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_comm *comm = plan->comm;
+    const int64_t *take = back ? routing->send : routing->take,
+                  *give = back ? routing->take : routing->send;
     dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
-        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
@@ -13465,12 +13576,12 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
 
 /* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
  * here. rows: of this rank for each rank. */
-static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
+static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *peers,
                                       const int64_t *rows)
 {
-    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
+    const int64_t sent = dpari_expert_away(plan->comm, rows) * dpari_expert_row(&plan->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->head.sent_bytes += st == DPAR_OK ? sent : 0;
+    plan->head.sent_bytes += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -13484,70 +13595,75 @@ static int64_t dpari_expert_limit(int64_t i, int64_t n)
 
 /* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
  * the next row. */
-static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
+static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
-    const int64_t most = l->max_tokens * l->choices;
+    const int64_t most = layer->max_tokens * layer->choices;
     int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
     for (i = 0; i < n; i++) {
-        const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
-        void *at = dpari_expert_at(to, l, i);
+        const void *row = dpari_expert_in(from, layer, mine / layer->choices), *next;
+        void *at = dpari_expert_at(to, layer, i);
         then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
-        next = dpari_expert_in(from, l, then / l->choices);
+        next = dpari_expert_in(from, layer, then / layer->choices);
         if (weight != NULL) {
-            dpari_kern_ask(next, dpari_expert_row(l));
-            dpari_expert_scale(at, row, l,
-                               dpari_element_get(weight, dpari_expert_weights(l), mine));
+            dpari_kern_ask(next, dpari_expert_row(layer));
+            dpari_expert_scale(at, row, layer,
+                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
         } else {
-            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
+            dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
         }
         mine = then;
     }
 }
 
 /* Reads the rows for this rank's experts from the ranks that have the tokens. */
-static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
-                              void *rows)
+static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
+                              const dpari_peers *peers, void *rows)
 {
     const int32_t stream =
-        dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
-    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices + 1;
-    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+        dpari_peers_stream(peers, routing->head.rows * dpari_expert_row(&plan->head.layer));
+    const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices + 1;
+    int64_t *at = plan->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t *send =
+            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->send);
         at[rank] = 0;
-        for (e = 0; e < p->comm->rank; e++) {
+        for (e = 0; e < plan->comm->rank; e++) {
             at[rank] = dpari_expert_limit(at[rank] + dpari_expert_limit(send[e], most), most);
         }
     }
-    for (e = 0; e < p->head.count; e++) {
-        for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->head.count + e;
+    for (e = 0; e < plan->head.count; e++) {
+        for (rank = 0; rank < plan->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)plan->head.count + e;
             dpari_expert_copy(
-                &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
+                &plan->head.layer, dpari_expert_at(rows, &plan->head.layer, routing->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
-                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
-                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
-            at[rank] += r->piece[piece];
+                (const int32_t *)dpari_expert_theirs(peers, rank, routing, routing->choice) +
+                    at[rank],
+                routing->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += routing->piece[piece];
         }
     }
     dpari_kern_rows_end(stream);
 }
 
 /* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
- * expert e, is the row i + p->fill[e] of the array p->from[e]. */
-static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
+ * expert e, is the row i + plan->fill[e] of the array plan->from[e]. */
+static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routing,
+                                const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
+    const int64_t most =
+        plan->comm->size * plan->head.layer.max_tokens * plan->head.layer.choices + 1;
     int32_t rank, e = 0, i;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
-        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_part_count(&plan->head.layer.experts, rank);
+        const int64_t *row =
+            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->row);
         for (i = 0; i < own; i++) {
-            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
-            p->fill[e] =
-                dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            plan->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            plan->fill[e] = dpari_expert_limit(row[plan->comm->rank * (int64_t)own + i], most) -
+                            routing->start[e];
             e++;
         }
     }
@@ -13557,24 +13673,25 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
 
 /* Copies the numbers of the routing to the device, unless the last operation used the same
  * routing. */
-static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
+static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
-    if (p->indexed == r && p->indexed_tag == r->tag) {
+    if (plan->indexed == routing && plan->indexed_tag == routing->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
-    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
-    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
-    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
-    p->indexed = r;
-    p->indexed_tag = r->tag;
+    n += dpari_expert_span(&plan->span[n], plan->place, routing->head.position,
+                           4 * dpari_expert_choices(plan, routing));
+    n += dpari_expert_span(&plan->span[n], plan->token, routing->token, 4 * routing->head.kept);
+    n += dpari_expert_span(&plan->span[n], plan->choice, routing->choice, 4 * routing->head.kept);
+    st = n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
+    plan->indexed = routing;
+    plan->indexed_tag = routing->tag;
     return st;
 }
 
 /* to[i] = from[index[i]], of `bytes` bytes each. */
-static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
+static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
     dpar_mem_gather g;
@@ -13585,11 +13702,11 @@ static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *f
     g.bytes = g.to_step = g.from_step = bytes;
     g.index.at = index;
     g.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+    return rows > 0 ? dpari_do_gather(plan->comm, &g) : DPAR_OK;
 }
 
 /* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
-static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
+static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
 {
@@ -13600,239 +13717,250 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     m.weight = weight;
     m.rows = rows;
     m.choices = k;
-    m.width = p->head.layer.width;
-    m.to_type = m.from_type = p->head.layer.type;
-    m.weight_type = dpari_expert_weights(&p->head.layer);
+    m.width = plan->head.layer.width;
+    m.to_type = m.from_type = plan->head.layer.type;
+    m.weight_type = dpari_expert_weights(&plan->head.layer);
     m.index.at = index;
     m.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+    return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
 }
 
 /* Does what dpari_expert_pack does, on a device. */
-static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_routing *routing,
                                            const void *from, const void *weight)
 {
-    dpar_status st = dpari_expert_index(p, r);
+    dpar_status st = dpari_expert_index(plan, routing);
     if (st == DPAR_OK && weight == NULL) {
-        return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
-                                   dpari_expert_row(&p->head.layer));
+        return dpari_expert_gather(plan, plan->packed, from, plan->token, routing->head.kept,
+                                   dpari_expert_row(&plan->head.layer));
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&p->head.layer)));
+        st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
+                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1);
+    return dpari_expert_combine(plan, plan->packed, from, plan->weight, plan->token,
+                                routing->head.kept, 1);
 }
 
 /* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
-static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
-                                     const void *kept, void *dweight)
+static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
+                                     const void *dy, const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&p->head.layer), there = p->comm->mem != NULL;
-    const dpar_status st = there ? dpari_expert_index(p, r) : DPAR_OK;
+    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
+    const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK) {
         return st;
     }
-    if (r->head.kept == 0) {
-        return dpari_do_copy(p->comm, dweight, NULL,
-                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    if (routing->head.kept == 0) {
+        return dpari_do_copy(plan->comm, dweight, NULL,
+                             dpari_expert_choices(plan, routing) * dpar_type_bytes(type));
     }
     dpari_zero(&d, sizeof d);
     d.to = dweight;
     d.a = dy;
     d.b = kept;
-    d.rows = dpari_expert_choices(p, r);
-    d.choices = p->head.layer.choices;
-    d.width = p->head.layer.width;
+    d.rows = dpari_expert_choices(plan, routing);
+    d.choices = plan->head.layer.choices;
+    d.width = plan->head.layer.width;
     d.to_type = type;
-    d.type = p->head.layer.type;
-    d.index.at = there ? p->place : r->head.position;
+    d.type = plan->head.layer.type;
+    d.index.at = there ? plan->place : routing->head.position;
     d.index.type = DPAR_I32;
-    return dpari_do_dot(p->comm, &d);
+    return dpari_do_dot(plan->comm, &d);
 }
 
 /* ---- dispatch and combine -------------------------------------------------------------------- */
 
 /* Packs the rows of the kept choices in the order in which they are sent, times weights unless
  * weight is NULL. */
-static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
-                                     const void *weight)
+static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *routing,
+                                     const void *from, const void *weight)
 {
     int64_t i;
-    if (p->comm->mem != NULL) {
-        return dpari_expert_pack_there(p, r, from, weight);
+    if (plan->comm->mem != NULL) {
+        return dpari_expert_pack_there(plan, routing, from, weight);
     }
-    for (i = 0; i < r->head.kept; i++) {
-        dpari_expert_copy(&p->head.layer, dpari_expert_at(p->packed, &p->head.layer, i), from,
-                          r->choice + i, 1, weight, 0);
+    for (i = 0; i < routing->head.kept; i++) {
+        dpari_expert_copy(&plan->head.layer, dpari_expert_at(plan->packed, &plan->head.layer, i),
+                          from, routing->choice + i, 1, weight, 0);
     }
     return DPAR_OK;
 }
 
 /* Adds the received rows of each token. */
-static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
-                                      const void *weight, void *out)
+static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *routing,
+                                      const void *came, const void *weight, void *out)
 {
     int64_t e;
-    if (p->comm->mem != NULL) {
-        const dpar_status st = dpari_expert_index(p, r);
+    if (plan->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(plan, routing);
         if (st != DPAR_OK) {
             return st;
         }
-        return dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
-                                    p->head.layer.choices);
+        return dpari_expert_combine(plan, out, came, weight, plan->place, routing->head.tokens,
+                                    plan->head.layer.choices);
     }
-    for (e = 0; e < p->head.layer.experts.count; e++) {
-        p->from[e] = came;
-        p->fill[e] = 0;
+    for (e = 0; e < plan->head.layer.experts.count; e++) {
+        plan->from[e] = came;
+        plan->fill[e] = 0;
     }
-    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    dpari_expert_sums(plan, routing, weight, NULL, out, 0);
     return DPAR_OK;
 }
 
 /* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
-static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
+static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *routing, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
-    void *to = p->staged != NULL ? p->staged : rows;
+    void *to = plan->staged != NULL ? plan->staged : rows;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, from, r->head.tokens, weight, &peers);
+    dpar_status st =
+        dpari_expert_open(plan, routing, what, from, routing->head.tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(p, r, &peers, 0);
+        st = dpari_expert_fits(plan, routing, &peers, 0);
         if (st == DPAR_OK) {
-            dpari_expert_take(p, r, &peers, rows);
-            st = dpari_expert_close(p, &peers, r->send);
+            dpari_expert_take(plan, routing, &peers, rows);
+            st = dpari_expert_close(plan, &peers, routing->send);
         }
         return st;
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_pack(p, r, from, weight);
+        st = dpari_expert_pack(plan, routing, from, weight);
     }
-    dpari_expert_sizes(p, r);
+    dpari_expert_sizes(plan, routing);
     if (st == DPAR_OK) {
-        st = dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type);
+        st = dpari_expert_send(plan, plan->packed, plan->send, to, plan->receive,
+                               plan->head.layer.type);
     }
     if (st == DPAR_OK && to != rows) {
-        st = dpari_expert_group(p, r, rows, to, 0);
+        st = dpari_expert_group(plan, routing, rows, to, 0);
     }
     return st;
 }
 
 /* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
  * added, which dpar_experts_combine saves; NULL if they are not wanted. */
-static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
-                                     const void *rows, const void *weight, void *kept, void *out)
+static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *routing,
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
 {
-    void *came = kept != NULL ? kept : p->packed;
+    void *came = kept != NULL ? kept : plan->packed;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, rows, r->head.rows, NULL, &peers);
+    dpar_status st = dpari_expert_open(plan, routing, what, rows, routing->head.rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(p, r, &peers, 1);
+        st = dpari_expert_fits(plan, routing, &peers, 1);
         if (st == DPAR_OK) {
-            dpari_expert_locate(p, r, &peers);
-            dpari_expert_sums(
-                p, r, weight, kept, out,
-                dpari_peers_stream(&peers, r->head.tokens * dpari_expert_row(&p->head.layer)));
-            st = dpari_expert_close(p, &peers, r->take);
+            dpari_expert_locate(plan, routing, &peers);
+            dpari_expert_sums(plan, routing, weight, kept, out,
+                              dpari_peers_stream(&peers, routing->head.tokens *
+                                                             dpari_expert_row(&plan->head.layer)));
+            st = dpari_expert_close(plan, &peers, routing->take);
         }
         return st;
     }
-    if (st == DPAR_OK && p->staged != NULL) {
-        st = dpari_expert_group(p, r, p->staged, rows, 1);
-        rows = p->staged;
+    if (st == DPAR_OK && plan->staged != NULL) {
+        st = dpari_expert_group(plan, routing, plan->staged, rows, 1);
+        rows = plan->staged;
     }
-    dpari_expert_sizes(p, r);
+    dpari_expert_sizes(plan, routing);
     if (st == DPAR_OK) {
-        st = dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type);
+        st = dpari_expert_send(plan, rows, plan->receive, came, plan->send, plan->head.layer.type);
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_unite(p, r, came, weight, out);
+        st = dpari_expert_unite(plan, routing, came, weight, out);
     }
     return st;
 }
 
 /* Checks that no array that has elements is NULL. */
-static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
-                                       const dpar_experts_arrays *a, int tokens, int rows)
+static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
+                                       const dpar_experts_arrays *arrays, int tokens, int rows)
 {
     dpar_why said;
-    if (p == NULL) {
+    if (plan == NULL) {
         return DPAR_E_ARG;
     }
-    if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
+    if (routing != NULL && arrays != NULL && (tokens || routing->head.tokens == 0) &&
+        (rows || routing->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
-    return dpari_expert_wrong(p->comm, &said, NULL);
+    (void)dpari_wrong(
+        &said, "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+        routing != NULL ? routing->head.tokens : 0, routing != NULL ? routing->head.rows : 0);
+    return dpari_expert_wrong(plan->comm, &said, NULL);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
-                                           const dpar_experts_arrays *a)
+                                           const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
+    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->x != NULL,
+                             arrays != NULL && arrays->rows != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
+    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, arrays->x, NULL, arrays->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
-                                          const dpar_experts_arrays *a)
+                                          const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
-                             a != NULL && a->results != NULL);
+    st = dpari_expert_arrays(p, r, arrays,
+                             arrays != NULL && arrays->weight != NULL && arrays->y != NULL,
+                             arrays != NULL && arrays->results != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight, a->saved, a->y);
+    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, arrays->results, arrays->weight,
+                             arrays->saved, arrays->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
-                                                   const dpar_experts_arrays *a)
+                                                   const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     int there;
     dpar_status st;
-    there = a != NULL && a->dy != NULL && a->weight != NULL &&
-            (a->dweight == NULL || a->saved != NULL || (r != NULL && r->head.kept == 0));
-    st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
-    if (st == DPAR_OK && a->dweight != NULL) {
-        st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
+    there = arrays != NULL && arrays->dy != NULL && arrays->weight != NULL &&
+            (arrays->dweight == NULL || arrays->saved != NULL || (r != NULL && r->head.kept == 0));
+    st = dpari_expert_arrays(p, r, arrays, there, arrays != NULL && arrays->dresults != NULL);
+    if (st == DPAR_OK && arrays->dweight != NULL) {
+        st = dpari_expert_dots(p, r, arrays->dy, arrays->saved, arrays->dweight);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults);
+    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, arrays->dy, arrays->weight,
+                            arrays->dresults);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
-                                                    const dpar_experts_arrays *a)
+                                                    const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
+    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->dx != NULL,
+                             arrays != NULL && arrays->drows != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
+    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, arrays->drows, NULL, NULL,
+                             arrays->dx);
 }
 
 /* ==== train/pipeline.c ==== */
@@ -13900,12 +14028,13 @@ static int dpari_pl_passes(int32_t kind)
 
 /* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
  * none. */
-static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
+static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_action *action,
+                                  int takes)
 {
-    if ((a->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
-        return dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage);
+    if ((action->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
+        return dpar_schedule_partner(schedule, DPAR_ACTION_RECV_F, action->stage);
     }
-    return dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
+    return dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, action->stage);
 }
 
 /* Returns the elements of the output of a stage. */
@@ -13916,12 +14045,12 @@ static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 
 /* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
  * it is the output of the earlier one, in both directions. */
-static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
+static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *action, int forward,
                                 int takes)
 {
     const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
     const int32_t stage =
-        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
+        own ? action->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, action->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
@@ -13931,16 +14060,16 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 /* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
 {
-    const dpar_schedule *s = o->schedule;
+    const dpar_schedule *schedule = o->schedule;
     int32_t i;
-    if (dpari_schedule_slots_bytes(s) < 0) {
-        const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
+    if (dpari_schedule_slots_bytes(schedule) < 0) {
+        const dpar_status st = dpar_schedule_check(schedule, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
-    if (s->ranks != comm->size) {
+    if (schedule->ranks != comm->size) {
         return dpari_wrong(why,
                            "pipeline: the schedule is for %d ranks, but the communicator has %d",
-                           s->ranks, comm->size);
+                           schedule->ranks, comm->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
         return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
@@ -13959,7 +14088,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
             why, "pipeline: activation_bytes is %ld and weight_bytes %ld, but must be 0 to 2^40",
             o->activation_bytes, o->weight_bytes);
     }
-    for (i = 0; i < s->stages; i++) {
+    for (i = 0; i < schedule->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
             return dpari_wrong(
@@ -13975,11 +14104,11 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
 }
 
 /* Returns the number of messages of a rank. */
-static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
+static int64_t dpari_pl_count_messages(const dpar_schedule *schedule, int32_t rank)
 {
     int64_t k, n = 0;
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k++) {
-        n += dpari_pl_is_message(s->action[k].kind);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1]; k++) {
+        n += dpari_pl_is_message(schedule->action[k].kind);
     }
     return n;
 }
@@ -13995,73 +14124,76 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of this rank] local slots that are free again */
 } dpari_pl_scratch;
 
-/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
- * only counts. The schedule has been checked. */
-static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *comm,
-                           const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
+/* Places the parts of a pipeline in memory, the struct first, and returns their total size; with
+ * memory NULL only counts. The schedule has been checked. */
+static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_comm *comm,
+                           const dpar_schedule *schedule, dpari_pl_scratch *w, int64_t *bytes)
 {
-    const int64_t n = s->begin[comm->rank + 1] - s->begin[comm->rank];
-    const int64_t messages = dpari_pl_count_messages(s, comm->rank);
+    const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
+    const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *p);
-    dpari_zero(p, sizeof *p);
-    p->actions = n;
-    p->messages = messages;
-    p->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *p->item);
-    p->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *p->work);
-    p->index = (int64_t *)dpari_room_take(&r, messages, sizeof *p->index);
-    p->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *p->seen);
-    p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
-    p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
-    p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
+    (void)dpari_room_take(&r, 1, sizeof *pipeline);
+    dpari_zero(pipeline, sizeof *pipeline);
+    pipeline->actions = n;
+    pipeline->messages = messages;
+    pipeline->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *pipeline->item);
+    pipeline->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *pipeline->work);
+    pipeline->index = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->index);
+    pipeline->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *pipeline->seen);
+    pipeline->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->of_receive);
+    pipeline->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->of_send);
+    pipeline->rank_actions =
+        (int64_t *)dpari_room_take(&r, schedule->ranks, sizeof *pipeline->rank_actions);
     dpari_zero(&run, sizeof(run));
     run.transport = DPAR_TRANSPORT_BLOCKING;
-    w->bytes = dpari_most(dpari_schedule_slots_bytes(s), dpari_schedule_check_bytes(s, &run));
+    w->bytes = dpari_most(dpari_schedule_slots_bytes(schedule),
+                          dpari_schedule_check_bytes(schedule, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
-    w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
-    w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
-    w->cell =
-        (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micro_batches, sizeof *w->cell);
+    w->slots = (dpar_action_slots *)dpari_room_take(&r, schedule->begin[schedule->ranks],
+                                                    sizeof *w->slots);
+    w->counts = (dpar_slot_counts *)dpari_room_take(&r, schedule->ranks, sizeof *w->counts);
+    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)schedule->chain * schedule->micro_batches,
+                                          sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
-    const dpar_schedule *s = o->schedule;
+    const dpar_schedule *schedule = o->schedule;
     int64_t k;
     int32_t i;
-    dpari_fact(f, "schedule->ranks", 0, s->ranks);
-    dpari_fact(f, "schedule->stages", 0, s->stages);
-    dpari_fact(f, "schedule->micro_batches", 0, s->micro_batches);
-    dpari_fact(f, "schedule->chain", 0, s->chain);
-    dpari_fact(f, "schedule->slices", 0, s->slices);
-    for (i = 0; i < s->ranks; i++) {
-        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
+    dpari_fact(facts, "schedule->ranks", 0, schedule->ranks);
+    dpari_fact(facts, "schedule->stages", 0, schedule->stages);
+    dpari_fact(facts, "schedule->micro_batches", 0, schedule->micro_batches);
+    dpari_fact(facts, "schedule->chain", 0, schedule->chain);
+    dpari_fact(facts, "schedule->slices", 0, schedule->slices);
+    for (i = 0; i < schedule->ranks; i++) {
+        dpari_fact(facts, "schedule->begin[#]", i + 1, schedule->begin[i + 1]);
     }
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        const dpar_action *a = &s->action[k];
-        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
-        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
-        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
-        dpari_fact(f, "schedule->action[#].micro_batch", k, a->micro_batch);
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        const dpar_action *action = &schedule->action[k];
+        dpari_fact(facts, "schedule->action[#].kind", k, action->kind);
+        dpari_fact(facts, "schedule->action[#].joined", k, action->joined);
+        dpari_fact(facts, "schedule->action[#].stage", k, action->stage);
+        dpari_fact(facts, "schedule->action[#].micro_batch", k, action->micro_batch);
     }
-    for (i = 0; i < s->stages; i++) {
-        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
-        dpari_fact(f, "count_per_stage[#]", i, dpari_pl_elements(o, i));
+    for (i = 0; i < schedule->stages; i++) {
+        dpari_fact(facts, "schedule->rank_of[#]", i, schedule->rank_of[i]);
+        dpari_fact(facts, "count_per_stage[#]", i, dpari_pl_elements(o, i));
     }
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact(f, "tag", 0, o->tag);
-    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
-    dpari_fact(f, "no_final_barrier", 0, o->no_final_barrier != 0);
-    dpari_fact(f, "start != NULL", 0, o->start != NULL);
-    dpari_fact(f, "tied_count", 0, o->tied_count);
-    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
+    dpari_fact_type(facts, "type", 0, o->type);
+    dpari_fact(facts, "tag", 0, o->tag);
+    dpari_fact(facts, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(facts, "no_final_barrier", 0, o->no_final_barrier != 0);
+    dpari_fact(facts, "start != NULL", 0, o->start != NULL);
+    dpari_fact(facts, "tied_count", 0, o->tied_count);
+    dpari_fact_type(facts, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
 /* ---- callbacks and slots of the list ----------------------------------------------------------
@@ -14087,9 +14219,9 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
 }
 
 /* Writes the name of an action, such as "1F3", into `at`. */
-static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
+static void dpari_pl_name(const dpar_action *action, char *at, size_t bytes)
 {
-    dpar_action alone = *a;
+    dpar_action alone = *action;
     dpar_text t;
     alone.joined = 0;
     dpar_text_init(&t, at, bytes);
@@ -14097,73 +14229,78 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
 }
 
 /* Checks that there is a callback for each action of this rank. */
-static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_callbacks(const dpar_pipeline *pipeline, dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < p->actions; k++) {
-        const int32_t kind = p->list[k].kind;
+    for (k = 0; k < pipeline->actions; k++) {
+        const int32_t kind = pipeline->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->desc, kind) != NULL) {
+            dpari_pl_callback(&pipeline->desc, kind) != NULL) {
             continue;
         }
-        dpari_pl_name(&p->list[k], name, sizeof name);
+        dpari_pl_name(&pipeline->list[k], name, sizeof name);
         return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
-                           p->comm->rank, name);
+                           pipeline->comm->rank, name);
     }
     return DPAR_OK;
 }
 
 /* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
  * to (0), or DPARI_PL_NONE. */
-static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
+static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->desc.schedule;
-    const dpar_action *a = &p->list[i];
+    const dpar_schedule *schedule = pipeline->desc.schedule;
+    const dpar_action *action = &pipeline->list[i];
     const int32_t other =
-        dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
-    return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
+        dpari_pl_passes(action->kind) ? dpari_pl_neighbour(schedule, action, takes) : DPARI_PL_NONE;
+    return other >= 0 && schedule->rank_of[other] == schedule->rank_of[action->stage]
+               ? other
+               : DPARI_PL_NONE;
 }
 
 /* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
  * a. Forward and backward share the cell, because the output of F is read before the backward of
  * the same stage. */
-static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
-                               const dpar_action *a, int32_t stage)
+static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                               const dpar_action *action, int32_t stage)
 {
-    const dpar_schedule *s = p->desc.schedule;
-    return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
+    const dpar_schedule *schedule = pipeline->desc.schedule;
+    return &w->cell[(int64_t)(stage % schedule->chain) * schedule->micro_batches +
+                    action->micro_batch];
 }
 
 /* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
  * until the action that reads it has ended. The two actions of a joined pair run together, so both
  * get their slots before either frees one. */
-static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                         dpar_why *why)
 {
     int32_t idle = 0;
     int64_t k, i, end;
-    for (k = 0; k < p->actions; k = end) {
-        end = k + 1 + p->list[k].joined;
+    for (k = 0; k < pipeline->actions; k = end) {
+        end = k + 1 + pipeline->list[k].joined;
         for (i = k; i < end; i++) {
-            const dpar_action *a = &p->list[i];
-            p->item[i].local_out = DPAR_SLOT_NONE;
-            if (dpari_pl_inside(p, i, 0) < 0) {
+            const dpar_action *action = &pipeline->list[i];
+            pipeline->item[i].local_out = DPAR_SLOT_NONE;
+            if (dpari_pl_inside(pipeline, i, 0) < 0) {
                 continue;
             }
-            if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
+            if (idle == 0 && pipeline->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->comm->rank);
+                                 pipeline->comm->rank);
             }
-            p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
-            *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
+            pipeline->item[i].local_out =
+                idle > 0 ? w->free[--idle] : (uint16_t)pipeline->local.count++;
+            *dpari_pl_cell(pipeline, w, action, action->stage) = pipeline->item[i].local_out;
         }
         for (i = k; i < end; i++) {
-            const int32_t from = dpari_pl_inside(p, i, 1);
-            p->item[i].local_in = DPAR_SLOT_NONE;
+            const int32_t from = dpari_pl_inside(pipeline, i, 1);
+            pipeline->item[i].local_in = DPAR_SLOT_NONE;
             if (from >= 0) {
-                p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
-                w->free[idle++] = p->item[i].local_in;
+                pipeline->item[i].local_in = *dpari_pl_cell(pipeline, w, &pipeline->list[i], from);
+                w->free[idle++] = pipeline->item[i].local_in;
             }
         }
     }
@@ -14171,47 +14308,48 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 }
 
 /* Checks the schedule for deadlock, and assigns slots to the actions. */
-static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                    dpar_why *why)
 {
-    const dpar_schedule *s = p->desc.schedule;
+    const dpar_schedule *schedule = pipeline->desc.schedule;
     int32_t transport = DPAR_TRANSPORT_BLOCKING;
-    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
+    const dpar_slot_counts *mine = &w->counts[pipeline->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st;
-    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
-        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    if (pipeline->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = pipeline->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
     }
-    st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
-    if (st == DPAR_OK && s->ranks > 1) {
+    st = dpar_schedule_check(schedule, NULL, w->mem, w->bytes, why);
+    if (st == DPAR_OK && schedule->ranks > 1) {
         dpari_zero(&run, sizeof(run));
         run.transport = transport;
-        st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
+        st = dpar_schedule_check(schedule, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
+        how.in_flight = pipeline->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
-        st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
+        st = dpar_schedule_slots(schedule, &how, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        st = dpari_pl_callbacks(p, why);
+        st = dpari_pl_callbacks(pipeline, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
-        if (dpari_pl_is_message(p->list[k].kind)) {
-            p->index[m++] = k;
+    for (k = 0; k < pipeline->actions; k++) {
+        pipeline->item[k].slots = w->slots[schedule->begin[pipeline->comm->rank] + k];
+        if (dpari_pl_is_message(pipeline->list[k].kind)) {
+            pipeline->index[m++] = k;
         }
     }
-    p->receive.count = mine->receive;
-    p->send.count = mine->send;
-    p->activation.count = mine->activation;
-    p->weight.count = mine->weight;
-    return dpari_pl_assign_local(p, w, why);
+    pipeline->receive.count = mine->receive;
+    pipeline->send.count = mine->send;
+    pipeline->activation.count = mine->activation;
+    pipeline->weight.count = mine->weight;
+    return dpari_pl_assign_local(pipeline, w, why);
 }
 
 /* Sets the size of the slots of a pool. Returns the bytes of the pool. */
@@ -14229,45 +14367,48 @@ static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
 }
 
 /* Allocates the slots of all pools. */
-static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->desc.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
+    for (i = 0; i < pipeline->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
     }
     /* so that no slot for a message is NULL */
-    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
-    bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
-            dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
-    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
+    most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
+    bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
+            dpari_pl_pool_bytes(&pipeline->send, most) +
+            dpari_pl_pool_bytes(&pipeline->local, most) +
+            dpari_pl_pool_bytes(&pipeline->activation, pipeline->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&pipeline->weight, pipeline->desc.weight_bytes);
+    st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
-        p->slots = NULL;
+        pipeline->slots = NULL;
         return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
-                         (int64_t)p->receive.count + p->send.count + p->local.count +
-                             p->activation.count + p->weight.count,
+                         (int64_t)pipeline->receive.count + pipeline->send.count +
+                             pipeline->local.count + pipeline->activation.count +
+                             pipeline->weight.count,
                          bytes);
     }
-    at = (unsigned char *)p->slots;
-    dpari_pl_pool_lay(&p->receive, &at);
-    dpari_pl_pool_lay(&p->send, &at);
-    dpari_pl_pool_lay(&p->local, &at);
-    dpari_pl_pool_lay(&p->activation, &at);
-    dpari_pl_pool_lay(&p->weight, &at);
+    at = (unsigned char *)pipeline->slots;
+    dpari_pl_pool_lay(&pipeline->receive, &at);
+    dpari_pl_pool_lay(&pipeline->send, &at);
+    dpari_pl_pool_lay(&pipeline->local, &at);
+    dpari_pl_pool_lay(&pipeline->activation, &at);
+    dpari_pl_pool_lay(&pipeline->weight, &at);
     return DPAR_OK;
 }
 
 /* True if the first or the last stage is on this rank. */
-static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
+static int dpari_pl_at_end(const dpar_schedule *schedule, int32_t rank)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_ACTION_RECV_F, i) < 0 ||
-                                      dpar_schedule_partner(s, DPAR_ACTION_SEND_F, i) < 0)) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] == rank &&
+            (dpar_schedule_partner(schedule, DPAR_ACTION_RECV_F, i) < 0 ||
+             dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, i) < 0)) {
             return 1;
         }
     }
@@ -14275,42 +14416,43 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 }
 
 /* Splits off the communicator of the ranks that share tied weights. */
-static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_tie(dpar_pipeline *pipeline, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color =
+        dpari_pl_at_end(pipeline->desc.schedule, pipeline->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->desc.tied_count == 0) {
+    if (pipeline->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
+    st = dpar_comm_split(pipeline->comm, color, pipeline->comm->rank, &pipeline->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
+        const dpar_why said = pipeline->comm->why; /* why may be &pipeline->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
 }
 
 /* Prepares what needs no other rank: slots, checks and memory. */
-static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch *w, dpar_why *why)
 {
-    dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
-        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
+    dpar_status st = dpari_pl_prepare(pipeline, w, why);
+    if (st == DPAR_OK && pipeline->desc.tied_count > 0 && pipeline->desc.tied == NULL &&
+        dpari_pl_at_end(pipeline->desc.schedule, pipeline->comm->rank)) {
         st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
-                         p->comm->rank);
+                         pipeline->comm->rank);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_pl_lay(p, why);
+    return dpari_pl_lay(pipeline, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
-static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
 {
-    const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
-    if (p->slots != NULL) {
-        dpar_comm_release(p->comm, p->slots);
+    const dpar_status st = pipeline->tied != NULL ? dpar_comm_free(pipeline->tied) : DPAR_OK;
+    if (pipeline->slots != NULL) {
+        dpar_comm_release(pipeline->comm, pipeline->slots);
     }
     return st;
 }
@@ -14388,7 +14530,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm *comm,
                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
@@ -14396,20 +14538,20 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
     int64_t needed;
     int32_t i;
     dpar_status st;
-    dpari_pl_place(p, p, comm, desc->schedule, &w, &needed);
-    p->comm = comm;
-    p->desc = *desc;
-    p->list = desc->schedule->action + begin[comm->rank];
+    dpari_pl_place(pipeline, pipeline, comm, desc->schedule, &w, &needed);
+    pipeline->comm = comm;
+    pipeline->desc = *desc;
+    pipeline->list = desc->schedule->action + begin[comm->rank];
     for (i = 0; i < comm->size; i++) {
-        p->rank_actions[i] = begin[i + 1] - begin[i];
+        pipeline->rank_actions[i] = begin[i + 1] - begin[i];
     }
-    dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(comm, dpari_pl_open(p, &w, why), why);
+    dpari_zero(pipeline->work, (size_t)pipeline->messages * sizeof *pipeline->work);
+    st = dpari_agree(comm, dpari_pl_open(pipeline, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(comm, dpari_pl_tie(p, why), why);
+        st = dpari_agree(comm, dpari_pl_tie(pipeline, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpari_pl_give_back(p);
+        (void)dpari_pl_give_back(pipeline);
     }
     return st;
 }
@@ -14443,33 +14585,34 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
 {
     dpar_status st;
-    if (p == NULL) {
+    if (pipeline == NULL) {
         return DPAR_OK;
     }
-    st = dpari_pl_give_back(p);
-    dpari_object_release(p->made);
-    if (p->desc.memory == NULL) {
-        dpari_object_release(p);
+    st = dpari_pl_give_back(pipeline);
+    dpari_object_release(pipeline->made);
+    if (pipeline->desc.memory == NULL) {
+        dpari_object_release(pipeline);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline,
+                                                         int32_t *local)
 {
     dpar_slot_counts n;
-    if (p == NULL) {
+    if (pipeline == NULL) {
         dpari_zero(&n, sizeof n);
         return n;
     }
-    n.receive = p->receive.count;
-    n.activation = p->activation.count;
-    n.send = p->send.count;
-    n.weight = p->weight.count;
+    n.receive = pipeline->receive.count;
+    n.activation = pipeline->activation.count;
+    n.send = pipeline->send.count;
+    n.weight = pipeline->weight.count;
     if (local != NULL) {
-        *local = p->local.count;
+        *local = pipeline->local.count;
     }
     return n;
 }
@@ -14478,9 +14621,9 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p,
  */
 
 /* Returns the nanoseconds since the step began. */
-static int64_t dpari_pl_now(const dpar_pipeline *p)
+static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
 {
-    return (int64_t)((dpari_os_now() - p->began) * 1e9);
+    return (int64_t)((dpari_os_now() - pipeline->began) * 1e9);
 }
 
 /* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
@@ -14490,80 +14633,81 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 }
 
 /* Records that message m is done. */
-static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
+static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
 {
-    p->seen[m] = 1;
-    if (p->desc.end != NULL) {
-        p->desc.end[p->index[m]] = dpari_pl_now(p);
+    pipeline->seen[m] = 1;
+    if (pipeline->desc.end != NULL) {
+        pipeline->desc.end[pipeline->index[m]] = dpari_pl_now(pipeline);
     }
 }
 
 /* Waits until message m is done. DPARI_PL_NONE counts as done. */
-static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
+static dpar_status dpari_pl_await(dpar_pipeline *pipeline, int64_t m)
 {
     dpar_status st;
-    if (m == DPARI_PL_NONE || p->seen[m]) {
+    if (m == DPARI_PL_NONE || pipeline->seen[m]) {
         return DPAR_OK;
     }
-    st = dpar_wait(&p->work[m]);
+    st = dpar_wait(&pipeline->work[m]);
     if (st == DPAR_OK) {
-        dpari_pl_arrived(p, m);
+        dpari_pl_arrived(pipeline, m);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
 {
     int64_t m;
-    if (p == NULL || !p->under_way) {
-        return p == NULL ? DPAR_E_ARG : DPAR_OK;
+    if (pipeline == NULL || !pipeline->under_way) {
+        return pipeline == NULL ? DPAR_E_ARG : DPAR_OK;
     }
-    for (m = p->oldest; m < p->posted; m++) {
-        const dpar_status st = p->seen[m] ? DPAR_OK : dpar_test(&p->work[m]);
+    for (m = pipeline->oldest; m < pipeline->posted; m++) {
+        const dpar_status st = pipeline->seen[m] ? DPAR_OK : dpar_test(&pipeline->work[m]);
         if (st < 0) {
             return st;
         }
-        if (st == DPAR_OK && !p->seen[m]) {
-            dpari_pl_arrived(p, m);
+        if (st == DPAR_OK && !pipeline->seen[m]) {
+            dpari_pl_arrived(pipeline, m);
         }
-        p->oldest += m == p->oldest && p->seen[m];
+        pipeline->oldest += m == pipeline->oldest && pipeline->seen[m];
     }
     return DPAR_OK;
 }
 
 /* Fills in the call of the next message m, which is action k, and records it in its slot. */
-static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
+static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
-    const dpar_action *a = &p->list[k];
-    const int sends = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
-    const int forward = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F;
-    const dpar_action_slots *slots = &p->item[k].slots;
+    const dpar_action *action = &pipeline->list[k];
+    const int sends = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    const int forward = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F;
+    const dpar_action_slots *slots = &pipeline->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->desc.type;
-    call->root = a->peer;
-    call->tag = p->desc.tag;
-    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
+    call->type = pipeline->desc.type;
+    call->root = action->peer;
+    call->tag = pipeline->desc.tag;
+    call->count = dpari_pl_between(&pipeline->desc, action, forward, !sends);
     if (sends) {
-        call->in = dpari_pl_slot(&p->send, slots->send);
-        p->of_send[slots->send] = m;
+        call->in = dpari_pl_slot(&pipeline->send, slots->send);
+        pipeline->of_send[slots->send] = m;
     } else {
-        call->out = dpari_pl_slot(&p->receive, slots->receive);
-        p->of_receive[slots->receive] = m;
+        call->out = dpari_pl_slot(&pipeline->receive, slots->receive);
+        pipeline->of_receive[slots->receive] = m;
     }
 }
 
 /* True if action k may be posted together with the n calls: a batch has at most one message to and
  * one from each rank. NCCL starts a second message to a rank only when the first one from it has
  * arrived, which that rank may send only after it has received the second. */
-static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
+static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_call *call,
+                          int32_t n)
 {
-    const dpar_action *a = &p->list[k];
-    const int32_t kind = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B
+    const dpar_action *action = &pipeline->list[k];
+    const int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
                              ? (int32_t)DPAR_CALL_SEND
                              : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
-    while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
+    while (i < n && (call[i].kind != kind || call[i].root != action->peer)) {
         i++;
     }
     return i == n && n < DPARI_PL_BATCH;
@@ -14571,21 +14715,21 @@ static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *ca
 
 /* Posts the message of action k together with the messages that follow it directly, as long as they
  * may be in one batch. *next receives the action after them. */
-static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
+static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
     int32_t n = 0;
     dpar_status st;
-    while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
-           dpari_pl_joins(p, k + n, call, n)) {
-        dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->desc.start != NULL) {
-            p->desc.start[k + n] = dpari_pl_now(p);
+    while (k + n < pipeline->actions && dpari_pl_is_message(pipeline->list[k + n].kind) &&
+           dpari_pl_joins(pipeline, k + n, call, n)) {
+        dpari_pl_call(pipeline, k + n, pipeline->posted + n, &call[n]);
+        if (pipeline->desc.start != NULL) {
+            pipeline->desc.start[k + n] = dpari_pl_now(pipeline);
         }
         n++;
     }
-    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
-    p->posted += n;
+    st = dpar_batch(pipeline->comm, call, n, &pipeline->work[pipeline->posted]);
+    pipeline->posted += n;
     *next = k + n;
     return st;
 }
@@ -14594,227 +14738,234 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
  */
 
 /* Waits for the messages that action k needs, and fills in the task for its callback. */
-static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
+static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_task *t)
 {
-    const dpar_action *a = &p->list[k];
-    const dpari_pl_item *item = &p->item[k];
+    const dpar_action *action = &pipeline->list[k];
+    const dpari_pl_item *item = &pipeline->item[k];
     const dpar_action_slots *slots = &item->slots;
-    const int forward = a->kind == DPAR_ACTION_FORWARD;
+    const int forward = action->kind == DPAR_ACTION_FORWARD;
     dpar_status st = DPAR_OK;
     dpari_zero(t, sizeof *t);
-    t->action = *a;
+    t->action = *action;
     t->action.joined = 0;
-    t->last = p->last;
+    t->last = pipeline->last;
     t->activation_slot =
         slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
     t->weight_slot = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
-    t->activation_memory = dpari_pl_slot(&p->activation, slots->activation);
-    t->weight_memory = dpari_pl_slot(&p->weight, slots->weight);
-    if (!dpari_pl_passes(a->kind)) {
+    t->activation_memory = dpari_pl_slot(&pipeline->activation, slots->activation);
+    t->weight_memory = dpari_pl_slot(&pipeline->weight, slots->weight);
+    if (!dpari_pl_passes(action->kind)) {
         return DPAR_OK;
     }
-    t->in = dpari_pl_slot(&p->local, item->local_in);
-    t->out = dpari_pl_slot(&p->local, item->local_out);
+    t->in = dpari_pl_slot(&pipeline->local, item->local_in);
+    t->out = dpari_pl_slot(&pipeline->local, item->local_out);
     if (slots->receive != DPAR_SLOT_NONE) {
-        t->in = dpari_pl_slot(&p->receive, slots->receive);
-        st = dpari_pl_await(p, p->of_receive[slots->receive]);
+        t->in = dpari_pl_slot(&pipeline->receive, slots->receive);
+        st = dpari_pl_await(pipeline, pipeline->of_receive[slots->receive]);
     }
     if (slots->send != DPAR_SLOT_NONE && st == DPAR_OK) {
-        t->out = dpari_pl_slot(&p->send, slots->send);
-        st = dpari_pl_await(p, p->of_send[slots->send]);
+        t->out = dpari_pl_slot(&pipeline->send, slots->send);
+        st = dpari_pl_await(pipeline, pipeline->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
+    if (dpari_pl_neighbour(pipeline->desc.schedule, action, 1) >= 0) {
+        t->in_count = dpari_pl_between(&pipeline->desc, action, forward, 1);
     }
-    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
+    if (dpari_pl_neighbour(pipeline->desc.schedule, action, 0) >= 0) {
+        t->out_count = dpari_pl_between(&pipeline->desc, action, forward, 0);
     }
     return st;
 }
 
 /* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
- * of the callback of `a`. */
-static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
+ * of the callback of `action`. */
+static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const dpar_action *action,
                                  dpar_why *said)
 {
     char name[32];
     dpar_why text;
-    if (p->comm->status == DPAR_OK) {
+    if (pipeline->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
-        dpari_pl_name(a, name, sizeof name);
+        dpari_pl_name(action, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
-        dpar_comm_abort(p->comm, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", pipeline->comm->rank, name, words);
+        dpar_comm_abort(pipeline->comm, st, text.text);
     }
-    return p->comm->status != DPAR_OK ? p->comm->status : st;
+    return pipeline->comm->status != DPAR_OK ? pipeline->comm->status : st;
 }
 
 /* Runs the callbacks of n actions (1, or 2 of a joined pair). */
-static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
+static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_stage_task *t,
+                                         int32_t n)
 {
     dpar_why said;
     dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->desc.forward_backward != NULL) {
-        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
+    if (n == 2 && pipeline->desc.forward_backward != NULL) {
+        st = pipeline->desc.forward_backward(pipeline->desc.ctx, &t[0], &t[1], &said);
     } else {
         for (i = 0; i < n; i++) {
-            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
+            st = dpari_pl_callback(&pipeline->desc, t[i].action.kind)(pipeline->desc.ctx, &t[i],
+                                                                      &said);
             if (st < 0) {
                 break;
             }
         }
     }
-    return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
+    return st < 0 ? dpari_pl_fail(pipeline, st, &t[i].action, &said) : DPAR_OK;
 }
 
 /* True if the action is left out in a step that only accumulates gradients. */
-static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
+static int dpari_pl_left_out(const dpar_pipeline *pipeline, int32_t kind)
 {
-    return kind == DPAR_ACTION_IDLE ||
-           (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
+    return kind == DPAR_ACTION_IDLE || (!pipeline->last && (kind == DPAR_ACTION_REDUCE_GRAD ||
+                                                            kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
 /* Runs one action or a joined pair. *next receives the action after it. */
-static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
+static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
-    const int32_t n = 1 + p->list[k].joined;
+    const int32_t n = 1 + pipeline->list[k].joined;
     dpar_stage_task t[2];
     int64_t began = 0, ended = 0;
     dpar_status st = DPAR_OK;
     int32_t i;
     *next = k + n;
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_pl_task(p, k + i, &t[i]);
+        st = dpari_pl_task(pipeline, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
-        st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
+        began = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
+        st = dpari_pl_left_out(pipeline, pipeline->list[k].kind)
+                 ? DPAR_OK
+                 : dpari_pl_callback_run(pipeline, t, n);
+        ended = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
     }
-    for (i = 0; i < n && p->desc.start != NULL; i++) {
-        p->desc.start[k + i] = began;
-        p->desc.end[k + i] = ended;
+    for (i = 0; i < n && pipeline->desc.start != NULL; i++) {
+        pipeline->desc.start[k + i] = began;
+        pipeline->desc.end[k + i] = ended;
     }
     return st;
 }
 
 /* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
  * under way. */
-static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
+static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
 {
     int64_t m;
-    if (p->comm->status == DPAR_OK) {
-        dpar_comm_abort(p->comm, st, p->comm->why.text);
+    if (pipeline->comm->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->comm, st, pipeline->comm->why.text);
     }
-    if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->comm->why.text);
+    if (pipeline->tied != NULL && pipeline->tied->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->tied, st, pipeline->comm->why.text);
     }
-    for (m = 0; m < p->posted; m++) {
-        (void)dpar_wait(&p->work[m]);
+    for (m = 0; m < pipeline->posted; m++) {
+        (void)dpar_wait(&pipeline->work[m]);
     }
-    p->posted = 0;
+    pipeline->posted = 0;
 }
 
 /* Goes through the list of actions once, and waits for the messages that are left. */
-static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
 {
     int64_t k = 0, m;
     dpar_status st = DPAR_OK;
-    while (k < p->actions && st == DPAR_OK) {
-        st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
-                                                  : dpari_pl_work(p, k, &k);
+    while (k < pipeline->actions && st == DPAR_OK) {
+        st = dpari_pl_is_message(pipeline->list[k].kind) ? dpari_pl_post(pipeline, k, &k)
+                                                         : dpari_pl_work(pipeline, k, &k);
         if (st == DPAR_OK) {
-            st = dpar_pipeline_progress(p);
+            st = dpar_pipeline_progress(pipeline);
         }
     }
-    for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {
-        st = dpari_pl_await(p, m);
+    for (m = pipeline->oldest; m < pipeline->posted && st == DPAR_OK; m++) {
+        st = dpari_pl_await(pipeline, m);
     }
     return st;
 }
 
 /* Sums the gradients that the first and the last stage share. */
-static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
+static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
 {
     dpar_status st;
-    if (p->tied == NULL || p->tied->size == 1 || !p->last) {
+    if (pipeline->tied == NULL || pipeline->tied->size == 1 || !pipeline->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
-                         DPAR_SUM, NULL);
-    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
-        dpar_comm_abort(p->comm, st, p->tied->why.text);
+    st = dpar_all_reduce(pipeline->tied, pipeline->desc.tied, pipeline->desc.tied,
+                         pipeline->desc.tied_count, pipeline->desc.tied_type, DPAR_SUM, NULL);
+    if (st != DPAR_OK && pipeline->comm->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->comm, st, pipeline->tied->why.text);
     }
     return st;
 }
 
 /* Prepares the state for a new step. */
-static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
+static void dpari_pl_restart(dpar_pipeline *pipeline, int32_t last)
 {
     int64_t m;
-    for (m = 0; m < p->messages; m++) {
-        p->seen[m] = 0;
-        p->of_receive[m] = p->of_send[m] = DPARI_PL_NONE;
+    for (m = 0; m < pipeline->messages; m++) {
+        pipeline->seen[m] = 0;
+        pipeline->of_receive[m] = pipeline->of_send[m] = DPARI_PL_NONE;
     }
-    p->oldest = p->posted = 0;
-    p->last = last != 0;
-    p->began = dpari_os_now();
+    pipeline->oldest = pipeline->posted = 0;
+    pipeline->last = last != 0;
+    pipeline->began = dpari_os_now();
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32_t last,
+                                                  dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->under_way) {
-        return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
-                                          : "dpar_pipeline_run: the previous step has not ended");
+    if (pipeline == NULL || pipeline->under_way) {
+        return dpari_wrong(why, pipeline == NULL
+                                    ? "dpar_pipeline_run: pipeline is NULL"
+                                    : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->comm->status;
-    if (st == DPAR_OK && p->desc.start != NULL) {
-        st = dpar_barrier(p->comm, NULL);
-    }
-    if (st == DPAR_OK) {
-        dpari_pl_restart(p, last);
-        p->under_way = 1;
-        st = dpari_pl_list(p);
+    st = pipeline->comm->status;
+    if (st == DPAR_OK && pipeline->desc.start != NULL) {
+        st = dpar_barrier(pipeline->comm, NULL);
     }
     if (st == DPAR_OK) {
-        st = dpari_pl_tied_sum(p);
+        dpari_pl_restart(pipeline, last);
+        pipeline->under_way = 1;
+        st = dpari_pl_list(pipeline);
     }
-    if (st == DPAR_OK && !p->desc.no_final_barrier) {
-        st = dpar_barrier(p->comm, NULL);
+    if (st == DPAR_OK) {
+        st = dpari_pl_tied_sum(pipeline);
     }
-    p->under_way = 0;
+    if (st == DPAR_OK && !pipeline->desc.no_final_barrier) {
+        st = dpar_barrier(pipeline->comm, NULL);
+    }
+    pipeline->under_way = 0;
     if (st != DPAR_OK) {
-        dpari_pl_give_up(p, st);
+        dpari_pl_give_up(pipeline, st);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->comm->why.text);
+    return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 
-DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *pipeline, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->desc.start == NULL ||
-        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
+    if (pipeline == NULL || pipeline->desc.start == NULL ||
+        (pipeline->comm->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_wrong(
             why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
-                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
+    st = dpar_gather_v(pipeline->comm, pipeline->desc.start, pipeline->actions, start,
+                       pipeline->rank_actions, pipeline->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
-                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
+        st = dpar_gather_v(pipeline->comm, pipeline->desc.end, pipeline->actions, end,
+                           pipeline->rank_actions, pipeline->desc.schedule->begin, DPAR_I64, 0,
+                           NULL);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->comm->why.text);
+    return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 
 #endif /* DPAR_TRAIN_IMPLEMENTATION */

@@ -2658,18 +2658,18 @@ module dpar
         ! ==== halo_check ====
 
         ! Checks the fields of a plan between two exchanges.
-        function dpar_halo_plan_check(x, what, why) bind(c)
+        function dpar_halo_plan_check(plan, what, why) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t), value :: what
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_plan_check
         end function
 
         ! Writes a table of what a rank sends to each peer in each exchange.
-        subroutine dpar_halo_plan_report(x, out) bind(c)
+        subroutine dpar_halo_plan_report(plan, out) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             type(dpar_text), intent(inout), target :: out
         end subroutine
 

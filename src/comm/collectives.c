@@ -1210,8 +1210,8 @@ static void dpari_done_with_others(dpari_group *group, dpar_work *work, int32_t 
     dpari_publish(group->world, &group->member[group->comm.rank]->a.word, (uint64_t)coll->target);
 }
 
-/* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
- * are done. */
+/* Begins to time the method of a collective, on the rank that chose it. dpari_timed ends that once
+ * all ranks are done. */
 static void dpari_time_way(dpari_group *group, dpar_work *work)
 {
     int64_t bytes;

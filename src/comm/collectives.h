@@ -10,7 +10,7 @@
  * phase is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others
  * (group->blocker says for which rank), or a negative status if it failed. */
 DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *work);
-/* True if that rank has not yet done what k waits for. */
+/* True if that rank has not yet done what `work` waits for. */
 DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work *work,
                                       int32_t rank);
 

@@ -23,7 +23,7 @@
 #include "group.h"
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-/* Returns the word of this kind that a rank publishes for the collective k. */
+/* Returns the word of this kind that a rank publishes for a collective. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpar_work *work,
                                              int32_t rank, int32_t which);
 
@@ -43,9 +43,9 @@ enum {
 /* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables);
-/* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
- * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
- * equal to the target, or of a later collective. */
+/* Looks once, by levels, whether all words `which` of a collective have reached the target. Returns
+ * 1 if they have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on.
+ * Entries are equal to the target, or of a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target);
 /* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
@@ -54,7 +54,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
                                     const dpari_watch *at, int32_t which, uint64_t target,
                                     const void *result, int64_t bytes);
 
-/* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
+/* Returns the inline data of a rank in a collective, which all have entered with the word `target`.
  * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *group, const dpar_work *work,
                                             int32_t rank, uint64_t target);

@@ -148,9 +148,9 @@ DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
 /* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
  * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
-/* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
- * has reported within the last `quiet` seconds. If so, *sequence is the number of that
- * collective. */
+/* Tests whether a rank waits for this one in a collective of the group that this one has not
+ * called, as it has reported within the last `quiet` seconds. If so, *sequence is the number of
+ * that collective. */
 DPARI_API int dpari_group_crossed(const dpari_group *group, int32_t world_rank, double quiet,
                                   int64_t *sequence);
 /* Appends the collective of dpari_group_crossed: " called barrier #7". */
@@ -202,9 +202,9 @@ DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world);
 DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity);
 DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
-/* Breaks the communicator because a rank that operation k needs has ended or left. */
+/* Breaks the communicator because a rank that the operation needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
-/* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
+/* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                uint64_t ref);
 /* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did

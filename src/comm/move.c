@@ -971,8 +971,8 @@ static void dpari_move_combine(dpari_move *move, int dry)
     }
 }
 
-/* The present message of s has come: copies go to their places (unless they lie there), the rest
- * waits for its turn. */
+/* The present message of a stream has come: copies go to their places (unless they lie there), the
+ * rest waits for its turn. */
 static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
     dpari_move_side *in = &move->in;

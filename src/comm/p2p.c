@@ -199,7 +199,7 @@ static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
     list->last = work;
 }
 
-/* Takes k off the list. `before` is the work before it, NULL if k is the first. */
+/* Takes an operation off the list. `before` is the one before it, NULL if it is the first. */
 static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
 {
     if (before) {
@@ -235,7 +235,7 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
     return work;
 }
 
-/* Takes k off the list. */
+/* Takes an operation off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
     dpar_work *before = NULL, *at;
@@ -674,7 +674,7 @@ static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t pe
     return read;
 }
 
-/* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
+/* Requests the bytes from offset `begin` on from the sender. The operation then waits for them. */
 static void dpari_p2p_ask(dpari_p2p *p2p, int32_t peer, dpar_work *work, uint32_t id, uint64_t ref,
                           int64_t begin)
 {

@@ -88,15 +88,15 @@ static void dpari_unlock(dpari_node *node)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* True if operation k waits for this rank. */
+/* True if the operation waits for this rank. */
 static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
     return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(group, work, rank)
                                                         : rank == work->call.root;
 }
 
-/* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
- * rank. */
+/* Appends the first missing rank that itself waits for a rank which has arrived at the operation,
+ * and that rank. */
 static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
     const double quiet = dpari_quiet(group->comm.timeout_s);
@@ -143,8 +143,8 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     return dpari_group_break(group, DPAR_E_TIMEOUT, why.text);
 }
 
-/* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
- * collectives run in the order of posting, otherwise k. */
+/* Returns the operation that `work` waits for: if it is a collective, the first one in the queue,
+ * because collectives run in the order of posting, otherwise `work`. */
 static const dpar_work *dpari_awaited(const dpari_group *group, const dpar_work *work)
 {
     return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT && group->first ? group->first : work;
@@ -359,8 +359,8 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
-/* Waits until k is done and returns its status. The caller holds the lock, which is released during
- * each turn of the wait. */
+/* Waits until an operation is done and returns its status. The caller holds the lock, which is
+ * released during each turn of the wait. */
 static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 {
     dpari_group *group = &shm->group;
@@ -407,7 +407,7 @@ static int64_t dpari_flights_of(const dpari_world *world)
     return (int64_t)world->rank[world->me].flights + 1;
 }
 
-/* Starts an operation in k. work->comm is NULL afterwards if it is done already. */
+/* Starts an operation in `work`. work->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
     dpari_group *group = &shm->group;

@@ -84,7 +84,7 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* Moves the rows of k by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
+/* Moves the rows by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
  * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 

@@ -384,7 +384,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* Sets the steps of the two innermost dims in k, and what becomes 0. */
+/* Sets the steps of the two innermost dims in `rows`, and what becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
     rows->to_step = stride->dim[0].to;

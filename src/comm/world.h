@@ -287,8 +287,8 @@ DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                             void **memory);
 DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If w is NULL or world->lacks is
- * DPARI_LACKS_NOTHING, private memory could not be allocated. */
+/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
+ * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
 DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,

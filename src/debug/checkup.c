@@ -58,10 +58,10 @@ static int64_t dpari_doctor_number(const char *s)
 }
 
 /* Returns the number in a file, or -1 if there is no file or no number. */
-static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
+static int64_t dpari_doctor_file(const dpari_site *site, const char *path)
 {
     char text[64];
-    return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
+    return dpari_site_read(site, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
 }
 
 /* Returns the number after `key` in a text of lines "key: number kB", in bytes, or 0 if there is
@@ -79,7 +79,8 @@ static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
 }
 
 /* Lists the names in a directory. */
-static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+static DPARI_COLD void dpari_doctor_list(const dpari_site *site, const char *path,
+                                         dpari_names *names)
 {
     char full[256];
     dpar_text t;
@@ -87,7 +88,7 @@ static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, 
     struct dirent *entry;
     names->count = 0;
     dpar_text_init(&t, full, sizeof full);
-    dpari_text_print(&t, "%s%s", s->root, path);
+    dpari_text_print(&t, "%s%s", site->root, path);
     at = opendir(full);
     while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
         if (entry->d_name[0] != '.') {
@@ -124,12 +125,12 @@ enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
 
 /* Finds the path of this process in the hierarchy of a controller ("" for version 2), in a file
  * with lines "4:cpu,cpuacct:/a/b". Returns 0 if there is none. */
-static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *controller, char *path,
+static DPARI_COLD int dpari_doctor_group(const dpari_site *site, const char *controller, char *path,
                                          size_t room)
 {
     char text[DPARI_DOCTOR_GROUPS];
     size_t i = 0, a, b, end;
-    if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
+    if (dpari_site_read(site, "/proc/self/cgroup", text, sizeof text) <= 0) {
         return 0;
     }
     while (text[i] != 0) {
@@ -183,23 +184,23 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
 }
 
 /* Reads the file `name` in a folder. */
-static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
-                                          char *text, size_t room)
+static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *folder,
+                                          const char *name, char *text, size_t room)
 {
     char path[DPARI_DOCTOR_PATH + 64];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "%s%s", folder, name);
-    return dpari_site_read(s, path, text, room);
+    return dpari_site_read(site, path, text, room);
 }
 
 /* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
-static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *site, const char *folder)
 {
     char text[64];
     int64_t quota, period = -1;
     size_t i = 0;
-    if (dpari_doctor_in(s, folder, "/cpu.max", text, sizeof text) <= 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.max", text, sizeof text) <= 0) {
         return 0.0;
     }
     quota = dpari_doctor_number(text);
@@ -210,67 +211,67 @@ static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *fol
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *site, const char *folder)
 {
     char text[64];
     int64_t quota = -1, period = -1;
-    if (dpari_doctor_in(s, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
         quota = dpari_doctor_number(text);
     }
-    if (dpari_doctor_in(s, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
+    if (dpari_doctor_in(site, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
         period = dpari_doctor_number(text);
     }
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *site, const char *folder)
 {
     char text[64];
-    int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
+    int64_t n = dpari_doctor_in(site, folder, "/memory.max", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *site, const char *folder)
 {
     char text[64];
-    int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
+    int64_t n = dpari_doctor_in(site, folder, "/memory.limit_in_bytes", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *site)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
-    if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
-        one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
+    if (dpari_doctor_group(site, "cpu", group, sizeof group)) {
+        one = dpari_doctor_least(site, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
     }
-    if (dpari_doctor_group(s, "", group, sizeof group)) {
-        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
+    if (dpari_doctor_group(site, "", group, sizeof group)) {
+        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
     }
     return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *site)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
-    if (dpari_doctor_group(s, "memory", group, sizeof group)) {
-        one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
+    if (dpari_doctor_group(site, "memory", group, sizeof group)) {
+        one = dpari_doctor_least(site, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
     }
-    if (dpari_doctor_group(s, "", group, sizeof group)) {
-        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
+    if (dpari_doctor_group(site, "", group, sizeof group)) {
+        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
     }
     least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
     return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
 /* Reads the word in brackets, as in "always [never] force". */
-static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
+static void dpari_doctor_choice(const dpari_site *site, const char *path, char *word, size_t room)
 {
     char text[128];
     size_t a = 0, b;
     word[0] = 0;
-    if (dpari_site_read(s, path, text, sizeof text) <= 0) {
+    if (dpari_site_read(site, path, text, sizeof text) <= 0) {
         return;
     }
     while (text[a] != 0 && text[a] != '[') {
@@ -284,15 +285,15 @@ static void dpari_doctor_choice(const dpari_site *s, const char *path, char *wor
     }
 }
 
-static int32_t dpari_doctor_gpus(const dpari_site *s)
+static int32_t dpari_doctor_gpus(const dpari_site *site)
 {
     dpari_names names;
     int32_t i, n = 0;
-    dpari_doctor_list(s, "/proc/driver/nvidia/gpus", &names);
+    dpari_doctor_list(site, "/proc/driver/nvidia/gpus", &names);
     if (names.count > 0) {
         return names.count;
     }
-    dpari_doctor_list(s, "/dev", &names); /* "nvidia0", not "nvidiactl" */
+    dpari_doctor_list(site, "/dev", &names); /* "nvidia0", not "nvidiactl" */
     for (i = 0; i < names.count; i++) {
         n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
              names.name[i][6] <= '9';
@@ -301,47 +302,49 @@ static int32_t dpari_doctor_gpus(const dpari_site *s)
 }
 
 /* Reads a file of a network interface. Returns the bytes, or -1. */
-static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, const char *file,
+static int64_t dpari_doctor_link_file(const dpari_site *site, const char *link, const char *file,
                                       char *text, size_t room)
 {
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/sys/class/net/%s%s", link, file);
-    return dpari_site_read(s, path, text, room);
+    return dpari_site_read(site, path, text, room);
 }
 
-static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_links(const dpari_site *site, dpari_checkup *checkup)
 {
     dpari_names cards;
     int32_t i;
-    dpari_doctor_list(s, "/sys/class/net", &c->links);
-    for (i = 0; i < c->links.count; i++) {
+    dpari_doctor_list(site, "/sys/class/net", &checkup->links);
+    for (i = 0; i < checkup->links.count; i++) {
         char text[16];
-        if (dpari_doctor_link_file(s, c->links.name[i], "/operstate", text, sizeof text) > 0 &&
+        if (dpari_doctor_link_file(site, checkup->links.name[i], "/operstate", text, sizeof text) >
+                0 &&
             (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
-            c->up |= (uint32_t)1 << i;
+            checkup->up |= (uint32_t)1 << i;
         }
         /* "-1" or an error if the driver does not know the speed */
-        if (dpari_doctor_link_file(s, c->links.name[i], "/speed", text, sizeof text) > 0) {
-            c->speed[i] = dpari_most(dpari_doctor_number(text), 0);
+        if (dpari_doctor_link_file(site, checkup->links.name[i], "/speed", text, sizeof text) > 0) {
+            checkup->speed[i] = dpari_most(dpari_doctor_number(text), 0);
         }
-        c->slingshot = c->slingshot || dpari_doctor_begins(c->links.name[i], "hsn");
+        checkup->slingshot =
+            checkup->slingshot || dpari_doctor_begins(checkup->links.name[i], "hsn");
     }
-    dpari_doctor_list(s, "/sys/class/cxi", &cards);
-    c->slingshot = c->slingshot || cards.count > 0;
-    dpari_doctor_list(s, "/sys/class/infiniband", &cards);
-    c->infiniband = cards.count > 0;
+    dpari_doctor_list(site, "/sys/class/cxi", &cards);
+    checkup->slingshot = checkup->slingshot || cards.count > 0;
+    dpari_doctor_list(site, "/sys/class/infiniband", &cards);
+    checkup->infiniband = cards.count > 0;
 }
 
 /* Returns the threads of the machine that run or wait for a core, including this one: the 3 in
  * "0.41 0.50 0.37 3/911 4023". Returns -1 if unknown. */
-static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
+static int32_t dpari_doctor_runnable(const dpari_site *site, char *load, size_t room)
 {
     char text[96];
     size_t i, blanks = 0;
     load[0] = 0;
-    if (dpari_site_read(s, "/proc/loadavg", text, sizeof text) <= 0) {
+    if (dpari_site_read(site, "/proc/loadavg", text, sizeof text) <= 0) {
         return -1;
     }
     for (i = 0; text[i] != 0 && blanks < 3; i++) {
@@ -353,71 +356,71 @@ static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t roo
 }
 
 /* Takes the least of five looks within 20 ms, so that brief activity does not count. */
-static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_load(const dpari_site *site, dpari_checkup *checkup)
 {
     int32_t look;
-    c->runnable = dpari_doctor_runnable(s, c->load, sizeof c->load);
-    for (look = 1; look < 5 && c->runnable > 0; look++) {
+    checkup->runnable = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
+    for (look = 1; look < 5 && checkup->runnable > 0; look++) {
         int32_t now;
         dpari_os_sleep(5e-3);
-        now = dpari_doctor_runnable(s, c->load, sizeof c->load);
-        c->runnable = now < c->runnable ? now : c->runnable;
+        now = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
+        checkup->runnable = now < checkup->runnable ? now : checkup->runnable;
     }
 }
 
 /* Returns the socket of a CPU, or -1 if unknown. */
-static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
+static int32_t dpari_doctor_socket(const dpari_site *site, int32_t cpu)
 {
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
-    return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
+    return (int32_t)dpari_least(dpari_doctor_file(site, path), INT32_MAX);
 }
 
 /* The numbers of CPUs have gaps if some are turned off. */
-DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
-                                         dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
+                                         dpari_checkup *checkup)
 {
     int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
-    c->sockets = 0;
-    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < c->cores; cpu++) {
-        const int32_t socket = dpari_doctor_socket(s, cpu);
+    checkup->sockets = 0;
+    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < checkup->cores; cpu++) {
+        const int32_t socket = dpari_doctor_socket(site, cpu);
         if (socket < 0) {
-            if (cpu >= 2 * c->cores) {
+            if (cpu >= 2 * checkup->cores) {
                 break;
             }
             continue;
         }
         found++;
-        for (k = 0; k < c->sockets && seen[k] != socket; k++) {
+        for (k = 0; k < checkup->sockets && seen[k] != socket; k++) {
             ;
         }
-        if (k == c->sockets && k < 64) {
-            seen[c->sockets++] = socket;
+        if (k == checkup->sockets && k < 64) {
+            seen[checkup->sockets++] = socket;
         }
         if (cpus[cpu / 64] >> (cpu % 64) & 1) {
             several = several || (own >= 0 && own != socket);
             own = socket;
         }
     }
-    c->socket = several ? -1 : own;
+    checkup->socket = several ? -1 : own;
 }
 
 /* Finds the file of the MPI that this process has loaded, whose name ends with its version.
  * /proc/self/maps has lines "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988
  * /usr/lib/libmpi.so.40.30.4". Bindings (libmpi_mpifh.so) do not count. */
-static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
+static void dpari_doctor_mpi(const dpari_site *site, dpari_checkup *checkup)
 {
     const int64_t room = INT64_C(1) << 18;
     char *text = (char *)dpari_os_pages(room);
     int64_t i, begin = 0, bytes;
-    c->mpi[0] = 0;
+    checkup->mpi[0] = 0;
     if (text == NULL) {
         return;
     }
-    bytes = dpari_site_read(s, "/proc/self/maps", text, (size_t)room);
-    for (i = 0; i < bytes && c->mpi[0] == 0; i++) {
+    bytes = dpari_site_read(site, "/proc/self/maps", text, (size_t)room);
+    for (i = 0; i < bytes && checkup->mpi[0] == 0; i++) {
         const char *name = text + begin;
         if (text[i] == '/') {
             begin = i + 1;
@@ -425,7 +428,7 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
             if ((dpari_doctor_begins(name, "libmpi.") || dpari_doctor_begins(name, "libmpich") ||
                  dpari_doctor_begins(name, "libmpi_cray") ||
                  dpari_doctor_begins(name, "libmpi_gnu"))) {
-                dpari_copy_text(c->mpi, sizeof c->mpi, name, (size_t)(i - begin));
+                dpari_copy_text(checkup->mpi, sizeof checkup->mpi, name, (size_t)(i - begin));
             }
             begin = i + 1;
         }
@@ -433,22 +436,22 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
     dpari_os_unmap(text, room);
 }
 
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup)
 {
     char text[4096];
-    if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
-        c->memory = dpari_doctor_line(text, "MemTotal:");
-        c->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    if (dpari_site_read(site, "/proc/meminfo", text, sizeof text) > 0) {
+        checkup->memory = dpari_doctor_line(text, "MemTotal:");
+        checkup->memory_free = dpari_doctor_line(text, "MemAvailable:");
     }
-    c->quota = dpari_doctor_quota(s);
-    c->memory_limit = dpari_doctor_memory_limit(s);
-    c->yama = (int32_t)dpari_doctor_file(s, "/proc/sys/kernel/yama/ptrace_scope");
-    dpari_doctor_choice(s, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", c->huge,
-                        sizeof c->huge);
-    c->gpus = dpari_doctor_gpus(s);
-    dpari_doctor_links(s, c);
-    dpari_doctor_mpi(s, c);
-    dpari_doctor_load(s, c);
+    checkup->quota = dpari_doctor_quota(site);
+    checkup->memory_limit = dpari_doctor_memory_limit(site);
+    checkup->yama = (int32_t)dpari_doctor_file(site, "/proc/sys/kernel/yama/ptrace_scope");
+    dpari_doctor_choice(site, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", checkup->huge,
+                        sizeof checkup->huge);
+    checkup->gpus = dpari_doctor_gpus(site);
+    dpari_doctor_links(site, checkup);
+    dpari_doctor_mpi(site, checkup);
+    dpari_doctor_load(site, checkup);
 }
 
 /* ---- querying the system ----------------------------------------------------------------------
@@ -521,56 +524,56 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
 }
 
 /* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
-static int32_t dpari_doctor_here(const dpari_checkup *c)
+static int32_t dpari_doctor_here(const dpari_checkup *checkup)
 {
-    if (c->job_status != DPAR_OK) {
+    if (checkup->job_status != DPAR_OK) {
         return 1;
     }
-    if (c->job.local_size > 0) {
-        return c->job.local_size;
+    if (checkup->job.local_size > 0) {
+        return checkup->job.local_size;
     }
-    return c->nodes <= 1 ? c->job.size : 1;
+    return checkup->nodes <= 1 ? checkup->job.size : 1;
 }
 
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
     struct statvfs shm;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int fd;
-    dpari_zero(c, sizeof *c);
-    c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
-    c->here = dpari_doctor_here(c);
-    dpari_doctor_files(s, c);
+    dpari_zero(checkup, sizeof *checkup);
+    checkup->job_status = dpari_job_here(&checkup->job, &checkup->nodes, &checkup->job_why);
+    checkup->here = dpari_doctor_here(checkup);
+    dpari_doctor_files(site, checkup);
     dpari_os_cpus(cpus);
-    c->allowed = dpari_doctor_bits(cpus);
-    c->cores = cores > c->allowed ? (int32_t)cores : c->allowed;
-    dpari_doctor_sockets(s, cpus, c);
-    c->memory = c->memory > 0 ? c->memory : dpari_os_memory();
-    c->shm = c->shm_free = -1;
+    checkup->allowed = dpari_doctor_bits(cpus);
+    checkup->cores = cores > checkup->allowed ? (int32_t)cores : checkup->allowed;
+    dpari_doctor_sockets(site, cpus, checkup);
+    checkup->memory = checkup->memory > 0 ? checkup->memory : dpari_os_memory();
+    checkup->shm = checkup->shm_free = -1;
     if (statvfs("/dev/shm", &shm) == 0) {
-        c->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
-        c->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
+        checkup->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
+        checkup->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
     }
 #if defined(__linux__) && defined(SYS_memfd_create)
     fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
 #else
     fd = -1;
 #endif
-    c->memfd = fd >= 0;
+    checkup->memfd = fd >= 0;
     if (fd >= 0) {
         close(fd);
     }
-    c->cma = dpari_doctor_try_cma();
-    c->page = dpari_os_page();
-    c->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
+    checkup->cma = dpari_doctor_try_cma();
+    checkup->page = dpari_os_page();
+    checkup->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
 #if defined(RLIMIT_MEMLOCK)
-    c->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
+    checkup->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
 #else
-    c->locked = -1;
+    checkup->locked = -1;
 #endif
-    c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
-    c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
+    checkup->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+    checkup->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
 /* ---- text -------------------------------------------------------------------------------------
@@ -609,15 +612,15 @@ typedef struct dpari_doctor {
 } dpari_doctor;
 
 /* Writes a line about something that is wrong. */
-static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *d, const char *form, ...)
+static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *doctor, const char *form, ...)
 {
     va_list list;
-    dpar_text_put(d->out, "WRONG: ");
+    dpar_text_put(doctor->out, "WRONG: ");
     va_start(list, form);
-    dpari_text_print_list(d->out, form, &list);
+    dpari_text_print_list(doctor->out, form, &list);
     va_end(list);
-    dpar_text_put(d->out, "\n");
-    d->wrong++;
+    dpar_text_put(doctor->out, "\n");
+    doctor->wrong++;
 }
 
 /* Converts bytes to whole MiB. */
@@ -627,10 +630,11 @@ static int64_t dpari_doctor_mib(int64_t bytes)
 }
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup)
 {
-    return c->job.size > 1 &&
-           (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
+    return checkup->job.size > 1 &&
+           (checkup->nodes > 1 ||
+            (checkup->job.local_size > 0 && checkup->job.local_size < checkup->job.size));
 }
 
 /* True if NCCL_SOCKET_IFNAME selects an interface. It is a list of prefixes of names. "^" before
@@ -658,24 +662,25 @@ static int dpari_doctor_takes(const char *list, const char *link)
 
 /* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
  */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i)
 {
-    const char *name = c->links.name[i];
-    return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
-           !dpari_doctor_begins(name, "veth") && !dpari_doctor_begins(name, "virbr") &&
-           !dpari_doctor_begins(name, "br-") && !dpari_doctor_begins(name, "ifb") &&
-           !dpari_doctor_begins(name, "cali") && !dpari_doctor_begins(name, "flannel");
+    const char *name = checkup->links.name[i];
+    return (checkup->up >> i & 1) && !dpari_same(name, "lo") &&
+           !dpari_doctor_begins(name, "docker") && !dpari_doctor_begins(name, "veth") &&
+           !dpari_doctor_begins(name, "virbr") && !dpari_doctor_begins(name, "br-") &&
+           !dpari_doctor_begins(name, "ifb") && !dpari_doctor_begins(name, "cali") &&
+           !dpari_doctor_begins(name, "flannel");
 }
 
-static void dpari_doctor_network(dpari_doctor *d)
+static void dpari_doctor_network(dpari_doctor *doctor)
 {
-    const char *list = dpari_site_env(d->site, "NCCL_SOCKET_IFNAME");
+    const char *list = dpari_site_env(doctor->site, "NCCL_SOCKET_IFNAME");
     int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
     const char *first = "";
-    for (i = 0; i < d->c->links.count; i++) {
-        const char *name = d->c->links.name[i];
+    for (i = 0; i < doctor->c->links.count; i++) {
+        const char *name = doctor->c->links.name[i];
         int takes = list != NULL && dpari_doctor_takes(list, name);
-        if (dpari_doctor_is_network(d->c, i)) {
+        if (dpari_doctor_is_network(doctor->c, i)) {
             first = networks++ == 0 ? name : first;
         }
         taken += takes;
@@ -683,18 +688,18 @@ static void dpari_doctor_network(dpari_doctor *d)
         taken_networks += takes && !dpari_same(name, "lo");
     }
     if (list != NULL && list[0] != 0 && taken == 0) {
-        dpari_doctor_wrong(d,
+        dpari_doctor_wrong(doctor,
                            "NCCL_SOCKET_IFNAME=%s names no interface of this machine -> name one "
                            "of those under \"network\" above",
                            list);
-    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
-        dpari_doctor_wrong(d,
+    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(doctor->c)) {
+        dpari_doctor_wrong(doctor,
                            "NCCL_SOCKET_IFNAME=%s is this machine's own loopback, but the job has "
                            "ranks on other nodes -> name the interface between the nodes",
                            list);
-    } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
-               !d->c->slingshot) {
-        dpari_doctor_wrong(d,
+    } else if (list == NULL && networks > 1 && doctor->c->gpus > 0 &&
+               dpari_doctor_spread(doctor->c) && !doctor->c->slingshot) {
+        dpari_doctor_wrong(doctor,
                            "%d network interfaces are up and NCCL_SOCKET_IFNAME does not say "
                            "which joins the nodes -> export NCCL_SOCKET_IFNAME=%s (or another)",
                            networks, first);
@@ -702,10 +707,10 @@ static void dpari_doctor_network(dpari_doctor *d)
 }
 
 /* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
-static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
+static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const char *want,
                                  const char *advice)
 {
-    const char *text = dpari_site_env(d->site, name);
+    const char *text = dpari_site_env(doctor->site, name);
     dpar_text t;
     char line[200];
     if (text != NULL && dpari_doctor_begins(text, want)) {
@@ -719,29 +724,30 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         dpar_text_put(&t, " is not set");
     }
     dpari_text_print(&t, " -> export %s=%s", name, advice);
-    dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
+    dpari_doctor_wrong(doctor, "on Slingshot with GPUs, %s", line);
 }
 
 /* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
-static void dpari_doctor_slingshot(dpari_doctor *d)
+static void dpari_doctor_slingshot(dpari_doctor *doctor)
 {
-    if (!d->c->slingshot || d->c->gpus == 0) {
+    if (!doctor->c->slingshot || doctor->c->gpus == 0) {
         return;
     }
-    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn",
+    dpari_doctor_setting(doctor, "NCCL_SOCKET_IFNAME", "hsn",
                          "hsn (otherwise NCCL uses Ethernet, which is slow or hangs)");
-    dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
+    dpari_doctor_setting(doctor, "NCCL_NET", "AWS Libfabric",
                          "\"AWS Libfabric\" (otherwise NCCL uses sockets and does not report it)");
-    dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
-    dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
+    dpari_doctor_setting(doctor, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
+    dpari_doctor_setting(doctor, "FI_MR_CACHE_MONITOR", "userfaultfd",
                          "userfaultfd (the default deadlocks NCCL)");
-    dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
-    dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
-    dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
+    dpari_doctor_setting(doctor, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
+    dpari_doctor_setting(doctor, "NCCL_CROSS_NIC", "1", "1");
+    dpari_doctor_setting(doctor, "NCCL_NET_GDR_LEVEL", "", "PHB");
     /* PALS_APID shows Cray's MPI, also under Slurm and Flux */
-    if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
-        dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
-        dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
+    if (doctor->c->job.kind == DPAR_LAUNCHER_PALS ||
+        dpari_site_env(doctor->site, "PALS_APID") != NULL) {
+        dpari_doctor_setting(doctor, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
+        dpari_doctor_setting(doctor, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
 }
 
@@ -757,42 +763,42 @@ DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
     return i == 0 ? 0 : n;
 }
 
-static void dpari_doctor_devices(dpari_doctor *d)
+static void dpari_doctor_devices(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const char *list = dpari_site_env(d->site, "CUDA_VISIBLE_DEVICES");
-    int32_t visible = dpari_doctor_visible(list, c->gpus);
-    if (c->gpus == 0 || c->job_status != DPAR_OK) {
+    const dpari_checkup *checkup = doctor->c;
+    const char *list = dpari_site_env(doctor->site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, checkup->gpus);
+    if (checkup->gpus == 0 || checkup->job_status != DPAR_OK) {
         return;
     }
-    if (c->job.size > 1 && c->job.local_rank < 0) {
-        dpari_doctor_wrong(d,
+    if (checkup->job.size > 1 && checkup->job.local_rank < 0) {
+        dpari_doctor_wrong(doctor,
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK in "
                            "addition to DPAR_RANK and DPAR_SIZE",
-                           dpari_launcher_name(c->job.kind), c->gpus);
+                           dpari_launcher_name(checkup->job.kind), checkup->gpus);
     }
     /* if only one is visible, it may be a different one for each rank */
-    if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
+    if (checkup->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks per "
             "node, or show each rank its own",
-            c->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
+            checkup->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
     }
-    if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
-        dpari_doctor_wrong(d,
+    if (checkup->here > 1 && checkup->shm >= 0 && checkup->shm < INT64_C(1) << 30) {
+        dpari_doctor_wrong(doctor,
                            "/dev/shm holds %ld MiB and NCCL keeps its buffers between GPUs "
                            "there -> docker run --shm-size=1g or more",
-                           dpari_doctor_mib(c->shm));
+                           dpari_doctor_mib(checkup->shm));
     }
 }
 
 /* Returns the number of ranks that will share memory here. A single process may still launch some,
  * so it counts as two. */
-static int32_t dpari_doctor_ranks(const dpari_checkup *c)
+static int32_t dpari_doctor_ranks(const dpari_checkup *checkup)
 {
-    return c->here > 1 ? c->here : 2;
+    return checkup->here > 1 ? checkup->here : 2;
 }
 
 /* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
@@ -806,115 +812,117 @@ static int32_t dpari_doctor_ranks(const dpari_checkup *c)
 
 /* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
  * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
-static int64_t dpari_doctor_addresses(const dpari_checkup *c)
+static int64_t dpari_doctor_addresses(const dpari_checkup *checkup)
 {
     const int64_t least = INT64_C(64) << 20;
-    int64_t heap = c->memory > least ? (c->memory + 65535) / 65536 * 65536 : least;
+    int64_t heap = checkup->memory > least ? (checkup->memory + 65535) / 65536 * 65536 : least;
     while (heap / 2 / 65536 * 65536 >= least) {
         heap = heap / 2 / 65536 * 65536;
     }
     return heap + 16384;
 }
 
-static void dpari_doctor_memory(dpari_doctor *d)
+static void dpari_doctor_memory(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
-    const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
-    if (!c->memfd && c->shm_free < shared) {
+    const dpari_checkup *checkup = doctor->c;
+    const int64_t ranks = dpari_doctor_ranks(checkup), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
+    const int64_t file = ranks * dpari_doctor_addresses(checkup) + 65536;
+    if (!checkup->memfd && checkup->shm_free < shared) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "/dev/shm has %ld KiB free, %ld ranks share memory through it and take %ld "
             "KiB at the start -> make it larger (docker run --shm-size=1g)",
-            c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
+            checkup->shm_free < 0 ? 0 : checkup->shm_free >> 10, ranks, shared >> 10);
     }
-    if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
+    if (checkup->mpi[0] != 0 && checkup->here > 1 &&
+        checkup->shm < 2 * checkup->here * DPARI_DOCTOR_MPI) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "/dev/shm holds %ld MiB, and %s takes some %ld MiB of it for each of %d ranks "
             "before the first message -> make it larger (docker run --shm-size=1g)",
-            c->shm < 0 ? 0 : dpari_doctor_mib(c->shm), c->mpi, dpari_doctor_mib(DPARI_DOCTOR_MPI),
-            c->here);
+            checkup->shm < 0 ? 0 : dpari_doctor_mib(checkup->shm), checkup->mpi,
+            dpari_doctor_mib(DPARI_DOCTOR_MPI), checkup->here);
     }
-    if (c->file_bytes >= 0 && c->file_bytes < file) {
-        dpari_doctor_wrong(d,
+    if (checkup->file_bytes >= 0 && checkup->file_bytes < file) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -f is %ld KiB: the memory that %ld ranks share counts as a file "
                            "of %ld KiB, however little of it is used -> ulimit -f unlimited",
-                           c->file_bytes >> 10, ranks, file >> 10);
+                           checkup->file_bytes >> 10, ranks, file >> 10);
     }
-    if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
+    if (checkup->memory_limit > 0 && checkup->memory_limit < checkup->here * DPARI_DOCTOR_RANK) {
         dpari_doctor_wrong(
-            d,
+            doctor,
             "the cgroup grants %ld KiB to %d ranks, which take %ld KiB each to begin "
             "with -> raise its memory limit",
-            c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
+            checkup->memory_limit >> 10, checkup->here, DPARI_DOCTOR_RANK >> 10);
     }
-    if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
-        dpari_doctor_wrong(d,
+    if (checkup->addresses >= 0 && checkup->addresses / (checkup->here + 1) < checkup->memory) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -v is %ld MiB: shared memory takes addresses for all %d ranks, "
                            "and gets fewer -> ulimit -v unlimited",
-                           dpari_doctor_mib(c->addresses), c->here);
+                           dpari_doctor_mib(checkup->addresses), checkup->here);
     }
-    if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
-        dpari_doctor_wrong(d,
+    if (checkup->locked >= 0 && (checkup->infiniband || checkup->slingshot)) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -l is %ld KiB, too little for network cards that access memory "
                            "directly -> ulimit -l unlimited",
-                           c->locked >> 10);
+                           checkup->locked >> 10);
     }
-    if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
-        dpari_doctor_wrong(d,
+    if (checkup->open_files >= 0 && checkup->open_files < 2 * (int64_t)checkup->here + 64) {
+        dpari_doctor_wrong(doctor,
                            "ulimit -n is %ld: %d ranks meet through files and need %ld -> raise it",
-                           c->open_files, c->here, 2 * (int64_t)c->here + 64);
+                           checkup->open_files, checkup->here, 2 * (int64_t)checkup->here + 64);
     }
 }
 
-static void dpari_doctor_cores(dpari_doctor *d)
+static void dpari_doctor_cores(dpari_doctor *doctor)
 {
-    const dpari_checkup *c = d->c;
-    const int32_t ranks = c->here + c->beside;
-    if (c->here > c->cores) {
-        dpari_doctor_wrong(d,
+    const dpari_checkup *checkup = doctor->c;
+    const int32_t ranks = checkup->here + checkup->beside;
+    if (checkup->here > checkup->cores) {
+        dpari_doctor_wrong(doctor,
                            "%d ranks run on %d cores, so that they wait for cores, not for data -> "
                            "start at most %d here",
-                           c->here, c->cores, c->cores);
-    } else if (c->quota > 0.0 && c->quota < (double)c->here) {
-        dpari_doctor_wrong(d,
+                           checkup->here, checkup->cores, checkup->cores);
+    } else if (checkup->quota > 0.0 && checkup->quota < (double)checkup->here) {
+        dpari_doctor_wrong(doctor,
                            "the cgroup grants %ld hundredths of a core to %d ranks, which are then "
                            "stopped part of the time -> raise its CPU limit, or start fewer",
-                           (int64_t)(c->quota * 100.0 + 0.5), c->here);
+                           (int64_t)(checkup->quota * 100.0 + 0.5), checkup->here);
     }
-    if (c->runnable - ranks >= c->cores) {
-        dpari_doctor_wrong(d,
+    if (checkup->runnable - ranks >= checkup->cores) {
+        dpari_doctor_wrong(doctor,
                            "%d threads want a core besides %s and there are %d cores, so that "
                            "messages wait for a core -> end the other programs",
-                           c->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
-                           c->cores);
+                           checkup->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
+                           checkup->cores);
     }
 }
 
 /* Containers have a /dev/shm of at least 64 MiB by default. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out)
 {
-    const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
-    if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
+    const int complained = checkup->here > 1 && checkup->shm >= 0 && checkup->job_status == DPAR_OK;
+    if (checkup->gpus == 0 || checkup->shm >= INT64_C(64) << 20 || complained) {
         return;
     }
     dpari_text_print(out,
                      "note: /dev/shm holds %ld KiB; NCCL between GPUs and the data loaders of "
                      "torch keep buffers there -> docker run --shm-size=1g or more\n",
-                     c->shm < 0 ? 0 : c->shm >> 10);
+                     checkup->shm < 0 ? 0 : checkup->shm >> 10);
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out)
 {
     dpari_doctor d;
     d.site = site;
-    d.c = c;
+    d.c = checkup;
     d.out = out;
     d.wrong = 0;
-    if (c->job_status != DPAR_OK) {
-        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message", c->job_why.text);
+    if (checkup->job_status != DPAR_OK) {
+        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message",
+                           checkup->job_why.text);
     }
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);

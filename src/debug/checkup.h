@@ -54,24 +54,24 @@ typedef struct dpari_checkup {
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
 /* Fills in all that is read from files of a site. */
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
 /* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
-DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
 /* Collects the facts about the machine and the job of this process. Forks a child. */
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
-/* Finds the sockets, from c->cores and the CPUs of this process. */
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
+/* Finds the sockets, from checkup->cores and the CPUs of this process. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
-                                         dpari_checkup *c);
+                                         dpari_checkup *checkup);
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c);
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
 /* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
  * machine. */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
 /* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */

@@ -34,51 +34,52 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
 }
 
 /* The order of nodes is that of their first ranks. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory)
 {
     int32_t r, k;
-    j->node = (int32_t *)memory;
-    j->local = j->node + j->size;
-    j->first = j->local + j->size;
-    j->ranks = j->first + j->size;
-    j->mark = (char *)(void *)(j->ranks + j->size);
-    j->nodes = j->most = 0;
-    for (r = 0; r < j->size; r++) {
-        for (k = 0; k < j->nodes; k++) { /* most often it is the node of the rank before */
-            const int32_t node = j->nodes - 1 - k;
-            if (dpari_doctor_one_node(&j->who[j->first[node]], &j->who[r])) {
+    job->node = (int32_t *)memory;
+    job->local = job->node + job->size;
+    job->first = job->local + job->size;
+    job->ranks = job->first + job->size;
+    job->mark = (char *)(void *)(job->ranks + job->size);
+    job->nodes = job->most = 0;
+    for (r = 0; r < job->size; r++) {
+        for (k = 0; k < job->nodes; k++) { /* most often it is the node of the rank before */
+            const int32_t node = job->nodes - 1 - k;
+            if (dpari_doctor_one_node(&job->who[job->first[node]], &job->who[r])) {
                 break;
             }
         }
-        k = j->nodes - 1 - k;
+        k = job->nodes - 1 - k;
         if (k < 0) {
-            k = j->nodes++;
-            j->first[k] = r;
-            j->ranks[k] = 0;
+            k = job->nodes++;
+            job->first[k] = r;
+            job->ranks[k] = 0;
         }
-        j->node[r] = k;
-        j->local[r] = j->ranks[k]++;
-        j->most = j->ranks[k] > j->most ? j->ranks[k] : j->most;
+        job->node[r] = k;
+        job->local[r] = job->ranks[k]++;
+        job->most = job->ranks[k] > job->most ? job->ranks[k] : job->most;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b)
 {
-    if (j->who[a].share >= 0 && j->who[a].share == j->who[b].share) {
-        return j->who[a].socket >= 0 && j->who[a].socket == j->who[b].socket ? DPARI_DOCTOR_SOCKET
-                                                                             : DPARI_DOCTOR_MEMORY;
+    if (job->who[a].share >= 0 && job->who[a].share == job->who[b].share) {
+        return job->who[a].socket >= 0 && job->who[a].socket == job->who[b].socket
+                   ? DPARI_DOCTOR_SOCKET
+                   : DPARI_DOCTOR_MEMORY;
     }
-    return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
+    return job->node[a] == job->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
 /* Returns the rank at a place of a node, or -1 if there is none. */
-static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
+static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_t local)
 {
     int32_t r;
-    if (local < 0 || local >= j->ranks[node]) {
+    if (local < 0 || local >= job->ranks[node]) {
         return -1;
     }
-    for (r = j->first[node]; j->node[r] != node || j->local[r] != local; r++) {
+    for (r = job->first[node]; job->node[r] != node || job->local[r] != local; r++) {
         ;
     }
     return r;
@@ -86,45 +87,46 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t 
 
 /* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
  * first, then odd ones, and then, if the number of nodes is odd, the last one. */
-static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
+static int32_t dpari_doctor_first_round(const dpari_doctor_job *job, int32_t node)
 {
-    return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
+    return node == job->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job)
 {
-    int32_t between = 2 + j->nodes % 2;
-    if (j->nodes <= 2) {
-        between = j->nodes - 1;
+    int32_t between = 2 + job->nodes % 2;
+    if (job->nodes <= 2) {
+        between = job->nodes - 1;
     }
-    return j->most - 1 + between;
+    return job->most - 1 + between;
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me)
 {
-    const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
+    const int32_t node = job->node[me], local = job->local[me], late = round - (job->most - 1);
     int32_t next, last;
     if (late < 0 && local == round) {
-        return dpari_doctor_at(j, node, local + 1);
+        return dpari_doctor_at(job, node, local + 1);
     }
     if (late < 0) {
-        return local == round + 1 ? dpari_doctor_at(j, node, local - 1) : -1;
+        return local == round + 1 ? dpari_doctor_at(job, node, local - 1) : -1;
     }
-    next = (node + 1) % j->nodes;
-    last = (node + j->nodes - 1) % j->nodes;
+    next = (node + 1) % job->nodes;
+    last = (node + job->nodes - 1) % job->nodes;
     if (local > 0) {
         return -1;
     }
-    if (dpari_doctor_first_round(j, node) == late) {
-        return j->first[next];
+    if (dpari_doctor_first_round(job, node) == late) {
+        return job->first[next];
     }
-    return dpari_doctor_first_round(j, last) == late ? j->first[last] : -1;
+    return dpari_doctor_first_round(job, last) == late ? job->first[last] : -1;
 }
 
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me)
 {
-    const int32_t late = round - (j->most - 1);
-    return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
+    const int32_t late = round - (job->most - 1);
+    return late < 0 ? job->local[me] == round
+                    : dpari_doctor_first_round(job, job->node[me]) == late;
 }
 
 /* ---- naming ranks -----------------------------------------------------------------------------
@@ -137,23 +139,23 @@ typedef struct dpari_doctor_tally {
     int32_t wrong;        /* number of lines WRONG */
 } dpari_doctor_tally;
 
-static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
+static void dpari_doctor_tally_init(dpari_doctor_tally *tally, dpar_text *out)
 {
-    dpar_text_init(&t->none, NULL, 0);
-    t->out = out != NULL ? out : &t->none;
-    t->wrong = 0;
+    dpar_text_init(&tally->none, NULL, 0);
+    tally->out = out != NULL ? out : &tally->none;
+    tally->wrong = 0;
 }
 
 /* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
-static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
-    for (r = 0; r < j->size; r = end) {
+    for (r = 0; r < job->size; r = end) {
         end = r + 1;
-        if (!j->mark[r] || (node >= 0 && j->node[r] != node)) {
+        if (!job->mark[r] || (node >= 0 && job->node[r] != node)) {
             continue;
         }
-        while (end < j->size && j->mark[end] && (node < 0 || j->node[end] == node)) {
+        while (end < job->size && job->mark[end] && (node < 0 || job->node[end] == node)) {
             end++;
         }
         if (said == 4) {
@@ -169,17 +171,17 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
 
 /* Appends the marked ranks: "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks" or "10 ranks (0 to
  * 3, 8, ...) on several nodes". */
-static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
+static void dpari_doctor_put_marked(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t r, count = 0, first = -1, nodes = 0, node = -1;
-    for (r = 0; r < j->size; r++) {
-        if (j->mark[r]) {
+    for (r = 0; r < job->size; r++) {
+        if (job->mark[r]) {
             first = count++ == 0 ? r : first;
-            nodes += nodes < 2 && j->node[r] != node;
-            node = j->node[r];
+            nodes += nodes < 2 && job->node[r] != node;
+            node = job->node[r];
         }
     }
-    if (count == j->size && count > 1) {
+    if (count == job->size && count > 1) {
         dpar_text_put(out, count == 2 ? "both" : "all ");
         if (count > 2) {
             dpari_text_int(out, count);
@@ -192,29 +194,29 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
     } else {
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
-    dpari_doctor_put_runs(j, -1, out);
+    dpari_doctor_put_runs(job, -1, out);
     dpari_text_print(out, "%s%s", count > 4 ? ") on " : " on ",
-                     nodes == 1 ? j->who[first].host : "several nodes");
+                     nodes == 1 ? job->who[first].host : "several nodes");
 }
 
-static void dpari_doctor_unmark(const dpari_doctor_job *j)
+static void dpari_doctor_unmark(const dpari_doctor_job *job)
 {
-    dpari_zero(j->mark, (size_t)j->size);
+    dpari_zero(job->mark, (size_t)job->size);
 }
 
 /* Begins a line WRONG. After one screen of them, they are only counted. */
-static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
+static dpar_text *dpari_doctor_complain(dpari_doctor_tally *tally)
 {
-    dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
+    dpar_text *out = tally->wrong++ < DPARI_DOCTOR_LINES ? tally->out : &tally->none;
     dpar_text_put(out, "WRONG: ");
     return out;
 }
 
 /* Begins a line WRONG with the marked ranks as its subject. */
-static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    dpar_text *out = dpari_doctor_complain(t);
-    dpari_doctor_put_marked(j, out);
+    dpar_text *out = dpari_doctor_complain(tally);
+    dpari_doctor_put_marked(job, out);
     return out;
 }
 
@@ -251,16 +253,16 @@ static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 }
 
 /* Marks the ranks that have a line like [line, line + n). */
-static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line, size_t n)
+static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *line, size_t n)
 {
-    const char *at = j->text;
+    const char *at = job->text;
     int32_t r;
-    for (r = 0; r < j->size; r++) {
-        const char *end = at + j->chart[r].text_bytes;
-        j->mark[r] = 0;
+    for (r = 0; r < job->size; r++) {
+        const char *end = at + job->chart[r].text_bytes;
+        job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            j->mark[r] = (char)(j->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
             at += m + (at + m < end);
         }
     }
@@ -268,13 +270,13 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line
 
 /* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
  * have them. */
-static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
+    const char *seen[DPARI_DOCTOR_LINES], *at = job->text;
     size_t length[DPARI_DOCTOR_LINES];
     int32_t r, k, lines = 0;
-    for (r = 0; r < j->size; r++) {
-        const char *end = at + j->chart[r].text_bytes;
+    for (r = 0; r < job->size; r++) {
+        const char *end = at + job->chart[r].text_bytes;
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
@@ -282,19 +284,19 @@ static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *
                 ;
             }
             if (k == lines && n > 0) {
-                dpar_text *out = t->out;
+                dpar_text *out = tally->out;
                 seen[lines] = at;
                 length[lines++] = n;
                 while (head < n && at[head] != ' ') { /* "WRONG:" or "note:" */
                     head++;
                 }
-                dpari_doctor_mark_sayers(j, at, n);
+                dpari_doctor_mark_sayers(job, at, n);
                 if (at[0] == 'W') {
-                    out = dpari_doctor_accuse(t, j);
+                    out = dpari_doctor_accuse(tally, job);
                 } else {
                     dpari_text_slice(out, at, head);
                     dpari_text_char(out, ' ');
-                    dpari_doctor_put_marked(j, out);
+                    dpari_doctor_put_marked(job, out);
                 }
                 dpari_text_char(out, ':');
                 dpari_text_slice(out, at + head, n - head);
@@ -314,38 +316,39 @@ static void dpari_doctor_put_version(dpar_text *out, int32_t version)
     dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t r, first = -1;
     dpari_doctor_tally_init(&t, out);
-    for (r = 0; r < j->size; r++) {
-        const dpari_doctor_who *a = &j->who[0], *b = &j->who[r];
-        j->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
-        first = j->mark[r] && first < 0 ? r : first;
+    for (r = 0; r < job->size; r++) {
+        const dpari_doctor_who *a = &job->who[0], *b = &job->who[r];
+        job->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
+        first = job->mark[r] && first < 0 ? r : first;
     }
     if (first >= 0) {
-        dpar_text *to = dpari_doctor_accuse(&t, j);
+        dpar_text *to = dpari_doctor_accuse(&t, job);
         dpar_text_put(to, ": built with dpar ");
-        dpari_doctor_put_version(to, j->who[first].version);
+        dpari_doctor_put_version(to, job->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
-        dpari_doctor_put_version(to, j->who[0].version);
+        dpari_doctor_put_version(to, job->who[0].version);
         dpari_text_print(to, "%s -> build all from one release; nothing else was checked\n",
-                         j->who[first].version == j->who[0].version ? ", of another commit" : "");
+                         job->who[first].version == job->who[0].version ? ", of another commit"
+                                                                        : "");
     }
     return t.wrong;
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)(j->who[r].share != j->who[j->first[j->node[r]]].share);
-        apart += j->mark[r];
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->who[r].share != job->who[job->first[job->node[r]]].share);
+        apart += job->mark[r];
     }
     if (apart > 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out,
             "%s not share memory with the first rank of the same node -> see \"joined\" above; use "
@@ -377,26 +380,27 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
 
 /* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
  * Returns 1 if that is so. */
-static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t r)
+static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                       int32_t r)
 {
-    const dpari_doctor_chart *mine = &j->chart[r];
+    const dpari_doctor_chart *mine = &job->chart[r];
     const int32_t cores = dpari_doctor_bits(mine->cpus);
     int32_t i, count = 0;
     dpar_text *out;
-    dpari_doctor_unmark(j);
-    for (i = j->first[j->node[r]]; i < j->size; i++) {
-        if (j->node[i] == j->node[r] && dpari_doctor_same_cpus(&j->chart[i], mine)) {
+    dpari_doctor_unmark(job);
+    for (i = job->first[job->node[r]]; i < job->size; i++) {
+        if (job->node[i] == job->node[r] && dpari_doctor_same_cpus(&job->chart[i], mine)) {
             if (i < r) {
                 return 0; /* reported for rank i */
             }
-            j->mark[i] = 1;
+            job->mark[i] = 1;
             count++;
         }
     }
     if (count <= cores || cores >= mine->cores) {
         return 0;
     }
-    out = dpari_doctor_accuse(t, j);
+    out = dpari_doctor_accuse(tally, job);
     if (cores == 1) {
         dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(mine->cpus));
     } else {
@@ -410,52 +414,53 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
 }
 
 /* Reports a node whose ranks may together use fewer cores than there are ranks. */
-static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t node)
+static void dpari_doctor_crowded(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                 int32_t node)
 {
     uint64_t any[DPARI_CPU_WORDS];
     int32_t r, k, allowed;
     dpar_text *out;
     dpari_zero(any, sizeof any);
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)(j->node[r] == node);
-        for (k = 0; k < DPARI_CPU_WORDS && j->mark[r]; k++) {
-            any[k] |= j->chart[r].cpus[k];
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->node[r] == node);
+        for (k = 0; k < DPARI_CPU_WORDS && job->mark[r]; k++) {
+            any[k] |= job->chart[r].cpus[k];
         }
     }
     allowed = dpari_doctor_bits(any);
-    if (allowed < j->ranks[node] && allowed < j->chart[j->first[node]].cores) {
-        out = dpari_doctor_accuse(t, j);
+    if (allowed < job->ranks[node] && allowed < job->chart[job->first[node]].cores) {
+        out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
-            allowed, j->chart[j->first[node]].cores);
+            allowed, job->chart[job->first[node]].cores);
     }
 }
 
 /* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
  * cores, because each rank reports that by itself. */
-static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, node, unbound = 0, sockets = 1;
-    for (node = 0; node < j->nodes; node++) {
+    for (node = 0; node < job->nodes; node++) {
         int said = 0;
-        if (j->ranks[node] > j->chart[j->first[node]].cores) {
+        if (job->ranks[node] > job->chart[job->first[node]].cores) {
             continue;
         }
-        for (r = j->first[node]; r < j->size; r++) {
-            said |= j->node[r] == node && dpari_doctor_bound_together(t, j, r);
+        for (r = job->first[node]; r < job->size; r++) {
+            said |= job->node[r] == node && dpari_doctor_bound_together(tally, job, r);
         }
         if (!said) {
-            dpari_doctor_crowded(t, j, node);
+            dpari_doctor_crowded(tally, job, node);
         }
     }
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] =
-            (char)(j->ranks[j->node[r]] > 1 && j->chart[r].sockets > 1 && j->who[r].socket < 0);
-        unbound += j->mark[r];
-        sockets = j->mark[r] ? j->chart[r].sockets : sockets;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->ranks[job->node[r]] > 1 && job->chart[r].sockets > 1 &&
+                              job->who[r].socket < 0);
+        unbound += job->mark[r];
+        sockets = job->mark[r] ? job->chart[r].sockets : sockets;
     }
     if (unbound > 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(out,
                          ": not bound, and may move away from their memory to another of %d "
                          "sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n",
@@ -465,28 +470,28 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
 
 /* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
  * all its cores. It is only a note if the machine has a core for each rank. */
-static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, k, first, count, others;
-    for (first = 0; first < j->nodes; first++) {
-        const dpari_doctor_who *a = &j->who[j->first[first]];
-        const int32_t cores = j->chart[j->first[first]].cores;
+    for (first = 0; first < job->nodes; first++) {
+        const dpari_doctor_who *a = &job->who[job->first[first]];
+        const int32_t cores = job->chart[job->first[first]].cores;
         others = count = 0;
-        for (r = 0; r < j->size; r++) {
-            j->mark[r] = (char)(j->who[r].machine == a->machine);
-            count += j->mark[r];
+        for (r = 0; r < job->size; r++) {
+            job->mark[r] = (char)(job->who[r].machine == a->machine);
+            count += job->mark[r];
         }
-        for (k = 0; k < j->nodes && others >= 0 && a->machine != 0; k++) {
-            if (k != first && j->mark[j->first[k]]) {
+        for (k = 0; k < job->nodes && others >= 0 && a->machine != 0; k++) {
+            if (k != first && job->mark[job->first[k]]) {
                 others = k < first ? -1 : others + 1; /* -1 if reported for node k */
             }
         }
         if (others > 0) {
             const int more = count > cores;
-            dpar_text *out = more ? dpari_doctor_accuse(t, j) : t->out;
+            dpar_text *out = more ? dpari_doctor_accuse(tally, job) : tally->out;
             if (!more) {
                 dpar_text_put(out, "note: ");
-                dpari_doctor_put_marked(j, out);
+                dpari_doctor_put_marked(job, out);
             }
             dpari_text_print(out,
                              ": on one machine, whose %d cores each of %d nodes counts as its own; "
@@ -499,21 +504,21 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
 
 /* Reports ranks of a node that have the same local rank, or would use the same device, once for
  * each rank. */
-static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t i, k;
-    for (i = 0; i < j->size; i++) {
-        for (k = j->first[j->node[i]]; k < i; k++) {
-            const dpari_doctor_chart *a = &j->chart[k], *b = &j->chart[i];
+    for (i = 0; i < job->size; i++) {
+        for (k = job->first[job->node[i]]; k < i; k++) {
+            const dpari_doctor_chart *a = &job->chart[k], *b = &job->chart[i];
             const int place = a->local_rank >= 0 && a->local_rank == b->local_rank;
             const int device = b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu);
             dpar_text *out;
-            if (j->node[k] != j->node[i] || (!place && !device)) {
+            if (job->node[k] != job->node[i] || (!place && !device)) {
                 continue;
             }
-            dpari_doctor_unmark(j);
-            j->mark[i] = j->mark[k] = 1;
-            out = dpari_doctor_accuse(t, j);
+            dpari_doctor_unmark(job);
+            job->mark[i] = job->mark[k] = 1;
+            out = dpari_doctor_accuse(tally, job);
             if (place) {
                 dpari_text_print(out, ": both are local rank %d -> start them with one launcher\n",
                                  a->local_rank);
@@ -523,7 +528,7 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
                                  "1, ... or CUDA_VISIBLE_DEVICES for each\n",
                                  b->gpu);
             }
-            if (t->wrong >= DPARI_DOCTOR_LINES) {
+            if (tally->wrong >= DPARI_DOCTOR_LINES) {
                 return; /* the report shows no more lines */
             }
             break;
@@ -533,65 +538,65 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
 
 /* Reports a /dev/shm that is smaller than an eighth of another rank's, and smaller than 1 GiB. Such
  * a size comes from the rank's container and not from the job. */
-static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, first = -1, most = 0;
     dpar_text *out;
-    for (r = 0; r < j->size; r++) {
-        most = j->chart[r].shm > j->chart[most].shm ? r : most;
+    for (r = 0; r < job->size; r++) {
+        most = job->chart[r].shm > job->chart[most].shm ? r : most;
     }
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] =
-            (char)(j->chart[r].shm < j->chart[most].shm / 8 && j->chart[r].shm < INT64_C(1) << 30);
-        first = j->mark[r] && first < 0 ? r : first;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)(job->chart[r].shm < job->chart[most].shm / 8 &&
+                              job->chart[r].shm < INT64_C(1) << 30);
+        first = job->mark[r] && first < 0 ? r : first;
     }
     if (first < 0) {
         return;
     }
-    out = dpari_doctor_accuse(t, j);
+    out = dpari_doctor_accuse(tally, job);
     dpar_text_put(out, ": /dev/shm ");
-    if (j->chart[first].shm < 0) {
+    if (job->chart[first].shm < 0) {
         dpar_text_put(out, "does not exist");
     } else {
         dpar_text_put(out, "holds ");
-        dpari_doctor_bytes(out, j->chart[first].shm);
+        dpari_doctor_bytes(out, job->chart[first].shm);
     }
-    dpari_text_print(out, ", that of rank %d on %s ", most, j->who[most].host);
-    dpari_doctor_bytes(out, j->chart[most].shm);
+    dpari_text_print(out, ", that of rank %d on %s ", most, job->who[most].host);
+    dpari_doctor_bytes(out, job->chart[most].shm);
     dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
                        "(docker run --shm-size=1g)\n");
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = (char)!dpari_same(j->chart[r].mpi, j->chart[0].mpi);
-        other = j->mark[r] && other < 0 ? r : other;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = (char)!dpari_same(job->chart[r].mpi, job->chart[0].mpi);
+        other = job->mark[r] && other < 0 ? r : other;
     }
     if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
-        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
-        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
+        dpar_text *out = dpari_doctor_accuse(tally, job);
+        const char *there = job->chart[other].mpi[0] != 0 ? job->chart[other].mpi : "not loaded";
+        const char *first = job->chart[0].mpi[0] != 0 ? job->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
             there, first);
     }
     other = -1;
-    for (r = 0; r < j->size; r++) {
-        j->mark[r] = j->chart[r].timeout_s < j->chart[0].timeout_s ||
-                     j->chart[r].timeout_s > j->chart[0].timeout_s;
-        other = j->mark[r] && other < 0 ? r : other;
+    for (r = 0; r < job->size; r++) {
+        job->mark[r] = job->chart[r].timeout_s < job->chart[0].timeout_s ||
+                       job->chart[r].timeout_s > job->chart[0].timeout_s;
+        other = job->mark[r] && other < 0 ? r : other;
     }
     if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text *out = dpari_doctor_accuse(tally, job);
         dpari_text_print(
             out,
             ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
             "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
-            j->chart[other].timeout_s, j->chart[0].timeout_s);
+            job->chart[other].timeout_s, job->chart[0].timeout_s);
     }
 }
 
@@ -605,22 +610,23 @@ typedef struct dpari_doctor_speed {
     double latency_s, bytes_s; /* medians */
 } dpari_doctor_speed;
 
-static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j, int32_t level,
+static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *job, int32_t level,
                                                       int32_t k)
 {
-    const dpari_doctor_chart *c = &j->chart[k % j->size];
-    const dpari_doctor_link *link = k < j->size ? &c->within : &c->between;
-    return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
+    const dpari_doctor_chart *chart = &job->chart[k % job->size];
+    const dpari_doctor_link *link = k < job->size ? &chart->within : &chart->between;
+    return link->peer >= 0 && dpari_doctor_level(job, k % job->size, link->peer) == level ? link
+                                                                                          : NULL;
 }
 
 /* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
  * Equal links count in their order. */
-static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int32_t k, int thin)
+static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, int32_t k, int thin)
 {
-    const dpari_doctor_link *a = dpari_doctor_measured(j, level, k);
+    const dpari_doctor_link *a = dpari_doctor_measured(job, level, k);
     int32_t i, n = 0;
-    for (i = 0; i < 2 * j->size; i++) {
-        const dpari_doctor_link *b = dpari_doctor_measured(j, level, i);
+    for (i = 0; i < 2 * job->size; i++) {
+        const dpari_doctor_link *b = dpari_doctor_measured(job, level, i);
         if (b != NULL && i != k) {
             const double x = thin ? a->bytes_s : a->latency_s;
             const double y = thin ? b->bytes_s : b->latency_s;
@@ -631,22 +637,22 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int3
 }
 
 /* Computes the medians (the upper one if the number is even) and finds the worst links. */
-static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32_t level)
+static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *job, int32_t level)
 {
     dpari_doctor_speed s;
     int32_t k;
     dpari_zero(&s, sizeof s);
-    for (k = 0; k < 2 * j->size; k++) {
-        s.pairs += dpari_doctor_measured(j, level, k) != NULL;
+    for (k = 0; k < 2 * job->size; k++) {
+        s.pairs += dpari_doctor_measured(job, level, k) != NULL;
     }
-    for (k = 0; k < 2 * j->size; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
+    for (k = 0; k < 2 * job->size; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
         int32_t slower, wider;
         if (link == NULL) {
             continue;
         }
-        slower = dpari_doctor_below(j, level, k, 0);
-        wider = dpari_doctor_below(j, level, k, 1);
+        slower = dpari_doctor_below(job, level, k, 0);
+        wider = dpari_doctor_below(job, level, k, 1);
         s.latency_s = slower == s.pairs / 2 ? link->latency_s : s.latency_s;
         s.bytes_s = wider == s.pairs / 2 ? link->bytes_s : s.bytes_s;
         s.slow = slower == s.pairs - 1 ? k : s.slow;
@@ -670,20 +676,20 @@ DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 }
 
 /* Appends "ranks 4 and 5 on n2" or "ranks 3 on n1 and 4 on n2". */
-static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
+static void dpari_doctor_put_pair(const dpari_doctor_job *job, int32_t a, int32_t b, dpar_text *out)
 {
     dpari_text_print(out, "ranks %d", a);
-    if (j->node[a] != j->node[b]) {
-        dpari_text_print(out, " on %s", j->who[a].host);
+    if (job->node[a] != job->node[b]) {
+        dpari_text_print(out, " on %s", job->who[a].host);
     }
-    dpari_text_print(out, " and %d on %s", b, j->who[b].host);
+    dpari_text_print(out, " and %d on %s", b, job->who[b].host);
 }
 
-static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpar_text *out)
+static void dpari_doctor_say_level(const dpari_doctor_job *job, int32_t level, dpar_text *out)
 {
     static const char name[DPARI_DOCTOR_LEVELS][24] = {"a socket, by memory", "a node, by memory",
                                                        "a node, by messages", "nodes"};
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
     const dpari_doctor_link *link;
     if (s.pairs == 0) {
         return;
@@ -694,55 +700,56 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
     dpar_text_put(out, ", 1 MiB at ");
     dpari_doctor_put_rate(out, s.bytes_s);
     if (s.pairs == 1) {
-        link = dpari_doctor_measured(j, level, s.slow);
+        link = dpari_doctor_measured(job, level, s.slow);
         dpar_text_put(out, " (");
-        dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+        dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
         dpar_text_put(out, ")\n");
         return;
     }
     dpari_text_print(out, ", medians of %d pairs; worst ", s.pairs);
-    link = dpari_doctor_measured(j, level, s.slow);
+    link = dpari_doctor_measured(job, level, s.slow);
     dpari_doctor_put_latency(out, link->latency_s);
     dpar_text_put(out, " (");
-    dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+    dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
     dpar_text_put(out, "), ");
-    link = dpari_doctor_measured(j, level, s.thin);
+    link = dpari_doctor_measured(job, level, s.thin);
     dpari_doctor_put_rate(out, link->bytes_s);
     dpar_text_put(out, " (");
-    dpari_doctor_put_pair(j, s.thin % j->size, link->peer, out);
+    dpari_doctor_put_pair(job, s.thin % job->size, link->peer, out);
     dpar_text_put(out, ")\n");
 }
 
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t level;
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_say_level(j, level, out);
+        dpari_doctor_say_level(job, level, out);
     }
 }
 
 /* True if there is a core for each rank of the node. If not, links are slow for that reason. */
-static int dpari_doctor_fits(const dpari_doctor_job *j, int32_t r)
+static int dpari_doctor_fits(const dpari_doctor_job *job, int32_t r)
 {
-    return j->ranks[j->node[r]] <= j->chart[r].cores;
+    return job->ranks[job->node[r]] <= job->chart[r].cores;
 }
 
 /* Reports a link that is far worse than the others of its level: 8 times the latency, or a fifth of
  * the rate. Two measurements of one link do not differ so much. */
-static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t level)
+static void dpari_doctor_odd_links(dpari_doctor_tally *tally, const dpari_doctor_job *job,
+                                   int32_t level)
 {
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
     int32_t k;
-    for (k = 0; k < 2 * j->size && s.pairs >= 3; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
-        const int32_t a = k % j->size;
+    for (k = 0; k < 2 * job->size && s.pairs >= 3; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
+        const int32_t a = k % job->size;
         dpar_text *out;
-        if (link == NULL || !dpari_doctor_fits(j, a) || !dpari_doctor_fits(j, link->peer) ||
+        if (link == NULL || !dpari_doctor_fits(job, a) || !dpari_doctor_fits(job, link->peer) ||
             (link->latency_s <= 8 * s.latency_s && link->bytes_s >= s.bytes_s / 5)) {
             continue;
         }
-        out = dpari_doctor_complain(t);
-        dpari_doctor_put_pair(j, a, link->peer, out);
+        out = dpari_doctor_complain(tally);
+        dpari_doctor_put_pair(job, a, link->peer, out);
         dpar_text_put(out, ": ");
         dpari_doctor_put_latency(out, link->latency_s);
         dpar_text_put(out, " and ");
@@ -759,20 +766,20 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
 
 /* Reports nodes whose messages are far slower than their ports, because they use another port or a
  * detour. */
-static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
+static void dpari_doctor_ports(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
-    const dpari_doctor_speed s = dpari_doctor_speed_of(j, DPARI_DOCTOR_BETWEEN);
+    const dpari_doctor_speed s = dpari_doctor_speed_of(job, DPARI_DOCTOR_BETWEEN);
     const double mbits = s.bytes_s * 8e-6;
     int64_t least = INT64_MAX;
     int32_t r;
     dpar_text *out;
-    for (r = 0; r < j->size; r++) {
-        least = dpari_least(least, j->chart[r].port);
+    for (r = 0; r < job->size; r++) {
+        least = dpari_least(least, job->chart[r].port);
     }
     if (s.pairs == 0 || least <= 0 || mbits >= (double)least / 10) {
         return;
     }
-    out = dpari_doctor_complain(t);
+    out = dpari_doctor_complain(tally);
     dpar_text_put(out, "between nodes ");
     dpari_doctor_put_rate(out, s.bytes_s);
     dpari_text_print(out,
@@ -784,22 +791,22 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 /* ---- the lines of the report ------------------------------------------------------------------
  */
 
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t level;
     dpari_doctor_tally_init(&t, out);
-    dpari_doctor_say_own(&t, j);
-    dpari_doctor_unlike(&t, j);
-    dpari_doctor_small_shm(&t, j);
-    dpari_doctor_apart(&t, j);
-    dpari_doctor_containers(&t, j);
-    dpari_doctor_binding(&t, j);
-    dpari_doctor_twins(&t, j);
+    dpari_doctor_say_own(&t, job);
+    dpari_doctor_unlike(&t, job);
+    dpari_doctor_small_shm(&t, job);
+    dpari_doctor_apart(&t, job);
+    dpari_doctor_containers(&t, job);
+    dpari_doctor_binding(&t, job);
+    dpari_doctor_twins(&t, job);
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_odd_links(&t, j, level);
+        dpari_doctor_odd_links(&t, job, level);
     }
-    dpari_doctor_ports(&t, j);
+    dpari_doctor_ports(&t, job);
     if (t.wrong > DPARI_DOCTOR_LINES) {
         dpari_text_print(out, "... and %d more\n", t.wrong - DPARI_DOCTOR_LINES);
     }
@@ -807,21 +814,21 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text
 }
 
 /* Appends how the ranks of a node are bound: ", each bound to 1 core". */
-static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_bound(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, least = INT32_MAX, most = 0;
-    for (r = j->first[node]; r < j->size; r++) {
-        if (j->node[r] == node) {
-            const int32_t n = dpari_doctor_bits(j->chart[r].cpus);
+    for (r = job->first[node]; r < job->size; r++) {
+        if (job->node[r] == node) {
+            const int32_t n = dpari_doctor_bits(job->chart[r].cpus);
             least = n < least ? n : least;
             most = n > most ? n : most;
         }
     }
-    if (least >= j->chart[j->first[node]].cores) {
+    if (least >= job->chart[job->first[node]].cores) {
         dpar_text_put(out, ", not bound");
         return;
     }
-    dpari_text_print(out, "%s%d", j->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
+    dpari_text_print(out, "%s%d", job->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
     if (most > least) {
         dpari_text_print(out, " to %d", most);
     }
@@ -829,64 +836,67 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
 }
 
 /* Appends the part of a line that is the same for equal nodes: "on 64 cores of 2 sockets, ...". */
-static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+static void dpari_doctor_put_node(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
-    const dpari_doctor_chart *c = &j->chart[j->first[node]];
-    dpari_text_print(out, " on %d%s", c->cores, c->cores == 1 ? " core" : " cores");
-    if (c->sockets > 0) {
-        dpari_text_print(out, " of %d%s", c->sockets, c->sockets == 1 ? " socket" : " sockets");
+    const dpari_doctor_chart *chart = &job->chart[job->first[node]];
+    dpari_text_print(out, " on %d%s", chart->cores, chart->cores == 1 ? " core" : " cores");
+    if (chart->sockets > 0) {
+        dpari_text_print(out, " of %d%s", chart->sockets,
+                         chart->sockets == 1 ? " socket" : " sockets");
     }
-    dpari_doctor_put_bound(j, node, out);
+    dpari_doctor_put_bound(job, node, out);
     dpar_text_put(out, ", memory ");
-    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
+    dpari_text_int(out,
+                   (chart->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
     dpar_text_put(out, " GiB, /dev/shm ");
-    if (c->shm < 0) {
+    if (chart->shm < 0) {
         dpar_text_put(out, "none");
     } else {
-        dpari_doctor_bytes(out, c->shm);
+        dpari_doctor_bytes(out, chart->shm);
     }
-    if (c->gpus > 0) {
-        dpari_text_print(out, ", %d%s", c->gpus, c->gpus == 1 ? " GPU" : " GPUs");
+    if (chart->gpus > 0) {
+        dpari_text_print(out, ", %d%s", chart->gpus, chart->gpus == 1 ? " GPU" : " GPUs");
     }
-    dpari_text_print(out, "; %s\n", c->ports[0] != 0 ? c->ports : "no port is up");
+    dpari_text_print(out, "; %s\n", chart->ports[0] != 0 ? chart->ports : "no port is up");
 }
 
-static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t b)
+static int dpari_doctor_same_node(const dpari_doctor_job *job, int32_t a, int32_t b)
 {
     char x[300], y[300];
     dpar_text t;
     dpar_text_init(&t, x, sizeof x);
-    dpari_doctor_put_node(j, a, &t);
+    dpari_doctor_put_node(job, a, &t);
     dpar_text_init(&t, y, sizeof y);
-    dpari_doctor_put_node(j, b, &t);
-    return j->ranks[a] == j->ranks[b] && dpari_same(x, y);
+    dpari_doctor_put_node(job, b, &t);
+    return job->ranks[a] == job->ranks[b] && dpari_same(x, y);
 }
 
 /* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
-    for (node = 0; node < j->nodes; node = end) {
+    for (node = 0; node < job->nodes; node = end) {
         end = node + 1;
-        while (j->nodes > 8 && end < j->nodes && dpari_doctor_same_node(j, node, end)) {
+        while (job->nodes > 8 && end < job->nodes && dpari_doctor_same_node(job, node, end)) {
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(out, "... and %d more nodes\n", j->nodes - node);
+            dpari_text_print(out, "... and %d more nodes\n", job->nodes - node);
             return;
         }
-        dpari_doctor_head(out, j->who[j->first[node]].host);
+        dpari_doctor_head(out, job->who[job->first[node]].host);
         if (end - node > 1) {
-            dpari_text_print(out, "to %s: %d nodes, on each %d%s", j->who[j->first[end - 1]].host,
-                             end - node, j->ranks[node], j->ranks[node] == 1 ? " rank" : " ranks");
+            dpari_text_print(out, "to %s: %d nodes, on each %d%s",
+                             job->who[job->first[end - 1]].host, end - node, job->ranks[node],
+                             job->ranks[node] == 1 ? " rank" : " ranks");
         } else {
-            for (r = 0; r < j->size; r++) {
-                j->mark[r] = (char)(j->node[r] == node);
+            for (r = 0; r < job->size; r++) {
+                job->mark[r] = (char)(job->node[r] == node);
             }
-            dpar_text_put(out, j->ranks[node] == 1 ? "rank " : "ranks ");
-            dpari_doctor_put_runs(j, node, out);
+            dpar_text_put(out, job->ranks[node] == 1 ? "rank " : "ranks ");
+            dpari_doctor_put_runs(job, node, out);
         }
-        dpari_doctor_put_node(j, node, out);
+        dpari_doctor_put_node(job, node, out);
     }
 }
 
@@ -894,16 +904,16 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
  */
 
 /* Finds the device that the rank would use, which is number local_rank of those that it sees. */
-static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
+static void dpari_doctor_own_gpu(const dpari_site *site, const dpari_checkup *checkup,
                                  dpari_doctor_chart *chart)
 {
-    const char *list = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    int32_t visible = dpari_doctor_visible(list, c->gpus), skip;
+    const char *list = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, checkup->gpus), skip;
     dpar_text t;
-    if (c->gpus == 0 || visible == 0) {
+    if (checkup->gpus == 0 || visible == 0) {
         return;
     }
-    skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
+    skip = checkup->job.local_rank > 0 ? checkup->job.local_rank % visible : 0;
     dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
     if (list == NULL) {
         dpari_text_int(&t, skip);
@@ -919,22 +929,22 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
 
 /* Writes "eth0 25 Gb/s, ib0 200 Gb/s". Ports that do not fit into the text are left out, also the
  * fastest one. */
-static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *chart)
+static void dpari_doctor_own_ports(const dpari_checkup *checkup, dpari_doctor_chart *chart)
 {
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, chart->ports, sizeof chart->ports);
-    for (i = 0; i < c->links.count; i++) {
+    for (i = 0; i < checkup->links.count; i++) {
         char one[DPARI_DOCTOR_NAME + 24];
         dpar_text o;
-        if (!dpari_doctor_is_network(c, i)) {
+        if (!dpari_doctor_is_network(checkup, i)) {
             continue;
         }
-        chart->port = dpari_most(chart->port, c->speed[i]);
+        chart->port = dpari_most(chart->port, checkup->speed[i]);
         dpar_text_init(&o, one, sizeof one);
-        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", c->links.name[i]);
-        if (c->speed[i] > 0) {
-            dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
+        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", checkup->links.name[i]);
+        if (checkup->speed[i] > 0) {
+            dpari_text_print(&o, " %.4g Gb/s", (double)checkup->speed[i] * 1e-3);
         }
         if (t.used + o.used + 6 < t.capacity) {
             dpar_text_put(&t, one);
@@ -945,19 +955,19 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
     }
 }
 
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
-    chart->cores = c->cores;
-    chart->sockets = c->sockets;
-    chart->gpus = c->gpus;
-    chart->local_rank = c->job.size > 1 ? c->job.local_rank : -1;
-    chart->memory = c->memory;
-    chart->shm = c->shm;
-    dpari_copy_text(chart->mpi, sizeof chart->mpi, c->mpi, sizeof c->mpi);
-    dpari_doctor_own_gpu(s, c, chart);
-    dpari_doctor_own_ports(c, chart);
+    chart->cores = checkup->cores;
+    chart->sockets = checkup->sockets;
+    chart->gpus = checkup->gpus;
+    chart->local_rank = checkup->job.size > 1 ? checkup->job.local_rank : -1;
+    chart->memory = checkup->memory;
+    chart->shm = checkup->shm;
+    dpari_copy_text(chart->mpi, sizeof chart->mpi, checkup->mpi, sizeof checkup->mpi);
+    dpari_doctor_own_gpu(site, checkup, chart);
+    dpari_doctor_own_ports(checkup, chart);
     chart->within.peer = chart->between.peer = -1;
 }
 
@@ -1005,16 +1015,16 @@ static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, 
 }
 
 /* Measures the links of this rank, in rounds that barriers separate. */
-static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *j,
+static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *job,
                                         dpari_doctor_chart *mine, char *buffer)
 {
-    const int32_t rounds = dpari_doctor_rounds(j);
+    const int32_t rounds = dpari_doctor_rounds(job);
     int32_t round;
     dpar_status st = dpar_barrier(comm, NULL);
     for (round = 0; round < rounds && st == DPAR_OK; round++) {
-        const int32_t peer = dpari_doctor_meets(j, round, comm->rank);
+        const int32_t peer = dpari_doctor_meets(job, round, comm->rank);
         if (peer >= 0) {
-            const int leads = dpari_doctor_leads(j, round, comm->rank);
+            const int leads = dpari_doctor_leads(job, round, comm->rank);
             dpari_doctor_link got;
             double bulk = 0.0;
             got.peer = peer;
@@ -1026,7 +1036,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
             }
             got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
             if (leads) {
-                *(round < j->most - 1 ? &mine->within : &mine->between) = got;
+                *(round < job->most - 1 ? &mine->within : &mine->between) = got;
             }
         }
         if (st == DPAR_OK) {
@@ -1041,11 +1051,11 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
 
 /* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
  */
-static uint64_t dpari_doctor_boot(const dpari_site *s)
+static uint64_t dpari_doctor_boot(const dpari_site *site)
 {
     char text[64];
     uint64_t h = 0;
-    int64_t i, n = dpari_site_read(s, "/proc/sys/kernel/random/boot_id", text, sizeof text);
+    int64_t i, n = dpari_site_read(site, "/proc/sys/kernel/random/boot_id", text, sizeof text);
     for (i = 0; i < n; i++) {
         h = dpari_hash(h, text[i]);
     }
@@ -1054,14 +1064,14 @@ static uint64_t dpari_doctor_boot(const dpari_site *s)
 
 /* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
  */
-static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checkup *c,
+static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_checkup *checkup,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
     char host[256];
     who->version = DPAR_VERSION;
     who->chart_bytes = (int32_t)sizeof(dpari_doctor_chart);
-    who->machine = dpari_doctor_boot(s);
-    who->socket = c->sockets > 1 ? c->socket : -1;
+    who->machine = dpari_doctor_boot(site);
+    who->socket = checkup->sockets > 1 ? checkup->socket : -1;
     dpari_doctor_host(host);
     dpari_copy_text(who->host, sizeof who->host, host, sizeof host);
     who->share = dpari_same(world->engine.name, "shm") ? 0 : -1;
@@ -1080,17 +1090,17 @@ static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checku
     return DPAR_OK;
 }
 
-static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_job *j,
+static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_doctor_job *job,
                                     dpar_comm *world, dpar_text *out)
 {
     dpar_text_put(out, "dpar ");
     dpari_doctor_put_version(out, DPAR_VERSION);
-    dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
-                     j->nodes == 1 ? " node\n" : " nodes\n");
+    dpari_text_print(out, ": %d ranks on %d%s", job->size, job->nodes,
+                     job->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
-    dpar_text_put(out, dpari_launcher_name(c->job.kind));
-    if (c->mpi[0] != 0) {
-        dpari_text_print(out, ", MPI %s", c->mpi);
+    dpar_text_put(out, dpari_launcher_name(checkup->job.kind));
+    if (checkup->mpi[0] != 0) {
+        dpari_text_print(out, ", MPI %s", checkup->mpi);
     }
     dpari_text_char(out, '\n');
     dpari_doctor_head(out, "joined");
@@ -1145,17 +1155,18 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
 }
 
 /* Writes what is wrong with this rank by itself. */
-static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, dpari_doctor_room *m)
+static void dpari_doctor_own_text(const dpari_site *site, const dpari_checkup *checkup,
+                                  dpari_doctor_room *m)
 {
     dpar_text t;
     dpar_text_init(&t, m->own, DPARI_DOCTOR_OWN);
-    dpari_doctor_note(c, &t);
-    (void)dpari_doctor_judge(s, c, &t);
+    dpari_doctor_note(checkup, &t);
+    (void)dpari_doctor_judge(site, checkup, &t);
     m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
 }
 
 /* Gathers all charts and lines on rank 0, which writes the report. */
-DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *job,
                                                       dpari_doctor_room *m, dpar_text *out,
                                                       int32_t *wrong)
 {
@@ -1180,11 +1191,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
                            NULL);
     }
     if (st == DPAR_OK && world->rank == 0) {
-        j->chart = m->charts;
-        j->text = text;
-        dpari_doctor_say_nodes(j, out);
-        dpari_doctor_say_levels(j, out);
-        *wrong = dpari_doctor_compare(j, out);
+        job->chart = m->charts;
+        job->text = text;
+        dpari_doctor_say_nodes(job, out);
+        dpari_doctor_say_levels(job, out);
+        *wrong = dpari_doctor_compare(job, out);
     }
     if (text != NULL) {
         dpari_os_unmap(text, bytes);
@@ -1192,32 +1203,33 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup)
 {
-    if (c->job_status != DPAR_OK) {
-        c->job_status = DPAR_OK;
-        dpari_zero(&c->job, sizeof c->job);
-        c->job.rank = world->rank;
-        c->job.size = world->size;
-        c->job.local_rank = c->job.local_size = -1;
-        c->here = 1;
+    if (checkup->job_status != DPAR_OK) {
+        checkup->job_status = DPAR_OK;
+        dpari_zero(&checkup->job, sizeof checkup->job);
+        checkup->job.rank = world->rank;
+        checkup->job.size = world->size;
+        checkup->job.local_rank = checkup->job.local_size = -1;
+        checkup->here = 1;
     }
 }
 
 /* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
-static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
-                                 dpari_checkup *c)
+static void dpari_doctor_correct(const dpari_doctor_job *job, const dpar_comm *world,
+                                 dpari_checkup *checkup)
 {
-    const dpari_doctor_who *mine = &j->who[world->rank];
+    const dpari_doctor_who *mine = &job->who[world->rank];
     int32_t r;
-    c->here = j->ranks[j->node[world->rank]];
-    c->nodes = j->nodes;
-    for (r = 0; r < j->size && mine->machine != 0; r++) {
-        c->beside += j->node[r] != j->node[world->rank] && j->who[r].machine == mine->machine;
+    checkup->here = job->ranks[job->node[world->rank]];
+    checkup->nodes = job->nodes;
+    for (r = 0; r < job->size && mine->machine != 0; r++) {
+        checkup->beside +=
+            job->node[r] != job->node[world->rank] && job->who[r].machine == mine->machine;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c,
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out)
 {
     int64_t sent[DPAR_CALL_COUNT];
@@ -1236,7 +1248,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     dpari_zero(&j, sizeof j);
     j.size = world->size;
     j.who = m.who;
-    st = dpari_doctor_fill_who(s, c, world, &m.who[world->rank]);
+    st = dpari_doctor_fill_who(site, checkup, world, &m.who[world->rank]);
     if (st == DPAR_OK) {
         st = dpar_all_gather(world, &m.who[world->rank], m.who, (int64_t)sizeof *m.who, DPAR_U8,
                              NULL);
@@ -1244,15 +1256,15 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     if (st == DPAR_OK) {
         dpari_doctor_number_nodes(&j, m.nodes);
         if (world->rank == 0) {
-            dpari_doctor_say_joined(c, &j, world, out);
+            dpari_doctor_say_joined(checkup, &j, world, out);
         }
         wrong = dpari_doctor_versions(&j, world->rank == 0 ? out : NULL);
     }
     if (st == DPAR_OK && wrong == 0) {
-        dpari_doctor_correct(&j, world, c);
-        dpari_doctor_fill(s, c, m.chart);
+        dpari_doctor_correct(&j, world, checkup);
+        dpari_doctor_fill(site, checkup, m.chart);
         m.chart->timeout_s = world->timeout_s;
-        dpari_doctor_own_text(s, c, &m);
+        dpari_doctor_own_text(site, checkup, &m);
         st = dpari_doctor_measure(world, &j, m.chart, m.buffer);
         if (st == DPAR_OK) {
             st = dpari_doctor_report(world, &j, &m, out, &wrong);

@@ -64,35 +64,35 @@ typedef struct dpari_doctor_job {
 /* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
 /* Numbers the nodes, and sets these arrays in `memory`. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory);
 /* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
  * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
  * 1 if `me` leads its pair, which means that it measures. */
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job);
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me);
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me);
 
 /* Write the lines about the nodes, and about the speed of each level. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out);
 /* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out);
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
 /* Fills in the chart of this rank. */
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart);
 /* Replaces contradictory numbers of the launcher by those of the communicator, which was made
  * without them. */
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
 /* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
- * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. c: the
- * facts of this rank; its numbers of ranks and nodes become those of the communicator. */
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
+ * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. checkup:
+ * the facts of this rank; its numbers of ranks and nodes become those of the communicator. */
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out);
 
 #endif

@@ -49,17 +49,17 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
 
 /* Names the fields that are packed although peers that share memory could read them directly, if
  * they were in registered memory. */
-static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
+static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
-    const int32_t way = x->options.method;
+    const int32_t way = plan->options.method;
     int32_t i, beside = 0;
-    for (i = 0; i < x->peers; i++) {
-        beside += x->peer[i].world >= 0;
+    for (i = 0; i < plan->peers; i++) {
+        beside += plan->peer[i].world >= 0;
     }
-    for (i = 0; i < 2 * x->fields && beside > 0; i++) {
-        const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
-        if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
-            dpari_ref(x->world, x->part[i], 1) == 0) {
+    for (i = 0; i < 2 * plan->fields && beside > 0; i++) {
+        const int elsewhere = dpari_hx_mem(&plan->field[i / 2]) != NULL;
+        if (plan->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+            dpari_ref(plan->world, plan->part[i], 1) == 0) {
             if (i % 2) {
                 dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
             } else {
@@ -70,19 +70,19 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
     }
 }
 
-DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out)
 {
     dpari_hx_traffic t;
     int32_t k, c;
-    if (!x || !out) {
+    if (!plan || !out) {
         return;
     }
     dpari_text_print(out,
                      "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
                      "bytes       direct         runs\n",
-                     x->rank, x->fields, x->fields == 1 ? " field" : " fields",
-                     x->options.ordered ? ", dim by dim\n" : "\n");
-    for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
+                     plan->rank, plan->fields, plan->fields == 1 ? " field" : " fields",
+                     plan->options.ordered ? ", dim by dim\n" : "\n");
+    for (k = 0; dpari_hx_traffic_of(plan, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
         column[0] = t.peer;
@@ -96,19 +96,19 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_tex
             dpari_text_int(out, column[c]);
             if (c == 0) {
                 dpari_text_column(out, 12);
-                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+                dpar_text_put(out, t.peer == plan->rank ? "copy" : dpari_hx_way(t.way));
             }
         }
         dpari_text_char(out, '\n');
     }
-    dpari_text_print(out, "  %ld exchanges", x->count);
-    if (x->options.timers) {
-        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
-        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
-        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    dpari_text_print(out, "  %ld exchanges", plan->count);
+    if (plan->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", plan->seconds[DPARI_HX_PACKING], plan->count);
+        dpari_hx_put_time(out, ", copying ", plan->seconds[DPARI_HX_COPYING], plan->count);
+        dpari_hx_put_time(out, ", waiting ", plan->seconds[DPARI_HX_WAITING], plan->count);
     }
     dpari_text_char(out, '\n');
-    dpari_hx_put_unreached(out, x);
+    dpari_hx_put_unreached(out, plan);
 }
 
 /* ---- checks POISON and UNFILLED ---------------------------------------------------------------
@@ -151,38 +151,39 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
 }
 
 /* Sets all halo cells that an exchange fills to that value. */
-static void dpari_hx_poison(dpar_halo_plan *x)
+static void dpari_hx_poison(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const dpar_halo_field *f = &x->field[it->field];
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const dpar_halo_field *field = &plan->field[it->field];
             uint64_t element[1];
             dpar_mem_box b;
-            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_hx_box_of(plan, it, dpari_hx_mem(field) ? plan->look : (unsigned char *)element,
+                            1, &b);
             dpari_zero(b.from_stride, sizeof b.from_stride);
-            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
-            (void)dpari_hx_move_box(f, &b);
+            dpari_hx_poison_of(field->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(field, &b);
         }
     }
 }
 
 /* Appends "field 2, point (4, -1) component 1 of rank 3" for index at[] of an item. */
-static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *at,
-                              dpar_text *out)
+static void dpari_hx_put_cell(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
 {
-    const dpar_halo *h = x->field[it->field].halo;
+    const dpar_halo *halo = plan->field[it->field].halo;
     dpar_box all;
     int32_t d;
     dpari_text_print(out, "field %d, point (", it->field);
-    if (dpar_halo_box(h, x->rank, &all)) {
+    if (dpar_halo_box(halo, plan->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
             dpari_text_print(out, "%s%ld", d ? ", " : "", all.lo[d] + it->local[d] + at[d]);
         }
     }
-    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
+    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->rank);
 }
 
 /* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
@@ -203,21 +204,21 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
 }
 
 /* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
- * a device are copied to x->look first. Returns NULL if that fails. */
-static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpari_hx_item *it,
+ * a device are copied to plan->look first. Returns NULL if that fails. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                              const int64_t **step)
 {
     dpar_mem_box b;
-    if (!dpari_hx_mem(&x->field[it->field])) {
+    if (!dpari_hx_mem(&plan->field[it->field])) {
         *step = it->own_step;
-        return x->part[it->mine] + it->mine_at;
+        return plan->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
-    if (!x->look) {
+    if (!plan->look) {
         return NULL;
     }
-    dpari_hx_box_of(x, it, x->look, 0, &b);
-    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
+    dpari_hx_box_of(plan, it, plan->look, 0, &b);
+    return dpari_hx_move_box(&plan->field[it->field], &b) == DPAR_OK ? plan->look : NULL;
 }
 
 /* Converts index at[] from the sender's order to that of this rank's array. */
@@ -230,16 +231,16 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
 }
 
 /* Fails with the first halo cell that is still poisoned. */
-static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const int32_t type = x->field[it->field].type;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const int32_t type = plan->field[it->field].type;
             const int64_t *step;
-            const unsigned char *from = dpari_hx_look_at(x, it, &step);
+            const unsigned char *from = dpari_hx_look_at(plan, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
             if (!from) {
                 return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
@@ -252,7 +253,7 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
                 }
                 dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
                 dpari_hx_here(it, at, here);
-                dpari_hx_put_cell(x, it, here, &t);
+                dpari_hx_put_cell(plan, it, here, &t);
                 dpar_text_put(&t, " was not filled, or came from a cell without a value");
                 return DPAR_E_ARG;
             } while (dpari_hx_step_on(it, step, at, &place));
@@ -309,33 +310,33 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
 }
 
 /* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
+static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
-            const dpari_hx_item *it = &x->item[k];
-            const dpar_halo_field *f = &x->field[it->field];
-            dpari_hx_box_of(x, it, kept, back, &b);
-            st = dpari_hx_move_box(f, &b);
-            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &plan->item[k];
+            const dpar_halo_field *field = &plan->field[it->field];
+            dpari_hx_box_of(plan, it, kept, back, &b);
+            st = dpari_hx_move_box(field, &b);
+            kept += (it->elements * dpar_type_bytes(field->type) + 15) / 16 * 16;
         }
     }
     return st;
 }
 
 /* The number of bytes that dpari_hx_keep copies. */
-static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
+static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
     int32_t s;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const int32_t type = x->field[x->item[k].field].type;
-            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const int32_t type = plan->field[plan->item[k].field].type;
+            bytes += (plan->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
         }
     }
     return bytes;
@@ -343,13 +344,14 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 
 /* Returns the owner of the cell that an item has at here[]. In an exchange dim by dim, the rank
  * that sends a corner is not its owner, so the owner is found in the transfer lists. */
-static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *here)
+static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                              const int64_t *here)
 {
     dpar_halo_cursor w;
     dpar_transfer t;
-    dpar_status st = x->step[0].number < 0
+    dpar_status st = plan->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank,
+                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->rank,
                                            DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -363,14 +365,14 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
             return t.peer;
         }
     }
-    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+    return it->peer < 0 ? plan->rank : plan->peer[it->peer].rank;
 }
 
 /* Describes the first cell of an item that differs in *why. */
-static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
+static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
-    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    const int32_t type = plan->field[it->field].type, width = dpar_type_bytes(type);
     int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
     dpar_text t;
     do {
@@ -379,10 +381,10 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
         }
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_hx_here(it, at, here);
-        dpari_hx_put_cell(x, it, here, &t);
+        dpari_hx_put_cell(plan, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(x, it, here));
+        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(plan, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -391,17 +393,17 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
 
 /* Compares the kept halos with those received now. Returns the first field with a difference, or
  * -1. */
-static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
+static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
     int32_t found = -1, s;
     int64_t k;
-    for (s = 0; s < x->forward; s++) {
-        for (k = x->step[s].r; k < x->step[s].s; k++) {
-            const dpari_hx_item *it = &x->item[k];
+    for (s = 0; s < plan->forward; s++) {
+        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
+            const dpari_hx_item *it = &plan->item[k];
             const int64_t bytes =
-                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
-            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                (it->elements * dpar_type_bytes(plan->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(plan, it, was, is, why)) {
                 found = it->field;
             }
             was += bytes;
@@ -412,41 +414,42 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
 }
 
 /* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
+static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                 dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
-    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
-    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
+    dpar_status st = dpar_all_reduce(plan->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
     if (st == DPAR_OK && first != INT64_MAX) {
-        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+        st = dpar_broadcast(plan->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, plan->c->why.text);
     }
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
 /* Checks that the CPU can read a plan's arrays now. */
-static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
 {
-    if (!x) {
+    if (!plan) {
         return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
-    if (x->active) {
-        return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
+    if (plan->active) {
+        return dpari_wrong(why, "halo exchange %ld has not ended", plan->count);
     }
-    if (x->in_order) {
+    if (plan->in_order) {
         return dpari_wrong(why,
                            "%d fields are in the memory of a device and all their halos are sent "
                            "by messages: a check cannot wait for that memory",
-                           x->fields);
+                           plan->fields);
     }
     return DPAR_OK;
 }
 
 /* Keeps the halos, exchanges them, compares, and restores what was kept. */
-static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
@@ -455,37 +458,37 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     int64_t bytes;
     dpar_status st, kept;
     dpari_zero(&found, sizeof found);
-    bytes = dpari_hx_kept_bytes(x);
-    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    bytes = dpari_hx_kept_bytes(plan);
+    st = dpar_comm_alloc(plan->c, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_repeat(st, why, x->c->why.text);
+        (void)dpari_repeat(st, why, plan->c->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
     if (st == DPAR_OK) {
-        st = dpari_hx_pin(x, memory, 2 * bytes + 64, 1);
+        st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(x, was, 0);
+        st = dpari_hx_keep(plan, was, 0);
     }
     kept = st;
-    st = dpari_agree(x->c, st, why);
+    st = dpari_agree(plan->c, st, why);
     if (st == DPAR_OK) {
-        st = dpar_halo_plan_exchange(x);
+        st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(x, is, 0);
-        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+        st = dpari_hx_keep(plan, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(x, was, 1);
+        kept = dpari_hx_keep(plan, was, 1);
     }
     if (memory) {
-        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
-        dpar_comm_release(x->c, memory);
+        (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(plan->c, memory);
     }
-    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
+    st = dpari_agree(plan->c, st == DPAR_OK ? kept : st, why);
+    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array ----------------------------------------------
@@ -513,14 +516,14 @@ DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
 }
 
 /* Returns the offset of point p in a dense box, in bytes. */
-static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+static int64_t dpari_hx_at(const dpari_hx_whole *whole, const dpar_box *b, const int64_t *p)
 {
     int64_t at = 0;
     int32_t d;
     for (d = 0; d < b->dims; d++) {
         at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
     }
-    return at * w->components * w->width;
+    return at * whole->components * whole->width;
 }
 
 static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
@@ -536,12 +539,12 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
 }
 
 /* Copies some points of this rank's array of field f to `local`, which is dense. */
-static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
+static dpar_status dpari_hx_collect_box(const dpar_halo_plan *plan, const dpari_hx_whole *whole,
                                         int32_t field, const dpar_box *part)
 {
-    const dpar_halo_field *f = &x->field[field];
+    const dpar_halo_field *f = &plan->field[field];
     const int32_t dims = part->dims;
-    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    int64_t at[DPAR_MAX_DIMS], step = whole->components;
     dpari_hx_spot spot;
     dpar_mem_box b;
     int32_t d;
@@ -549,60 +552,62 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
         return DPAR_OK;
     }
     for (d = 0; d < dims; d++) {
-        at[d] = part->lo[d] - w->all.lo[d];
+        at[d] = part->lo[d] - whole->all.lo[d];
     }
-    dpari_hx_place(&x->array[field], at, w->components, &spot);
+    dpari_hx_place(&plan->array[field], at, whole->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
     b.to_type = b.from_type = b.round_type = f->type;
-    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
-    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
-    b.extent[dims] = w->components;
+    b.to = whole->local + dpari_hx_at(whole, &whole->all, part->lo);
+    b.from = plan->part[2 * field + spot.part] + spot.at * whole->width;
+    b.extent[dims] = whole->components;
     b.to_stride[dims] = 1;
     b.from_stride[dims] = spot.stride[dims];
     for (d = dims - 1; d >= 0; d--) {
         b.extent[d] = part->hi[d] - part->lo[d];
         b.to_stride[d] = step;
         b.from_stride[d] = spot.stride[d];
-        step *= w->all.hi[d] - w->all.lo[d];
+        step *= whole->all.hi[d] - whole->all.lo[d];
     }
     return dpari_hx_move_box(f, &b);
 }
 
 /* Copies this rank's local box of a field to `local`, which is dense. Points that a compact form
  * does not store are left out. */
-static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whole *w, int32_t field)
+static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_whole *whole,
+                                    int32_t field)
 {
     dpar_box slab;
     dpar_status st;
     int32_t n;
-    if (!x->array[field].compact) {
-        return dpari_hx_collect_box(x, w, field, &w->all);
+    if (!plan->array[field].compact) {
+        return dpari_hx_collect_box(plan, whole, field, &whole->all);
     }
-    st = dpari_hx_collect_box(x, w, field, &w->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
-        st = dpari_hx_collect_box(x, w, field, &slab);
+    st = dpari_hx_collect_box(plan, whole, field, &whole->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(plan->array[field].h, plan->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(plan, whole, field, &slab);
     }
     return st;
 }
 
 /* Copies the own points of a rank's local box to the whole array of the field, or, if `other` is 1,
  * of the other field of a pair. */
-static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
+static void dpari_hx_assemble(dpari_hx_whole *whole, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
     int32_t d;
-    if (dpari_hx_volume(&w->own) == 0) {
+    if (dpari_hx_volume(&whole->own) == 0) {
         return;
     }
-    for (d = 0; d < w->own.dims; d++) {
-        p[d] = w->own.lo[d];
+    for (d = 0; d < whole->own.dims; d++) {
+        p[d] = whole->own.lo[d];
     }
     do {
-        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
-        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
-        w->known[other][at / bytes] = 1;
-    } while (dpari_hx_next_point(&w->own, p));
+        const int64_t at = dpari_hx_at(whole, grid, p), bytes = whole->components * whole->width;
+        memcpy(whole->points[other] + at, whole->local + dpari_hx_at(whole, &whole->all, p),
+               (size_t)bytes);
+        whole->known[other][at / bytes] = 1;
+    } while (dpari_hx_next_point(&whole->own, p));
 }
 
 /* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
@@ -627,14 +632,14 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
 
 /* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
  * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
-static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q, int32_t *turn)
 {
-    const int32_t y = h->grid.dims - 2;
-    const int64_t n = h->grid.extent[y];
+    const int32_t y = halo->grid.dims - 2;
+    const int64_t n = halo->grid.extent[y];
     int64_t at[2];
     int32_t half[2], k, hops;
     for (k = 0; k < 2; k++) {
-        const int32_t points = h->points[y + k];
+        const int32_t points = halo->points[y + k];
         half[k] = 1;
         if (points != DPAR_HALO_AT_CELLS) {
             half[k] = points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
@@ -663,15 +668,15 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
 
 /* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
  * image of itself. */
-static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q)
 {
-    const int32_t m = h->mirror;
+    const int32_t m = halo->mirror;
     int64_t columns, to;
     if (!over && !seam) {
         return 0;
     }
-    columns = dpar_halo_points(h, m);
-    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    columns = dpar_halo_points(halo, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + halo->shift - q[m];
     to -= dpari_floor_div(to, columns) * columns;
     if (!over && to >= q[m]) { /* in a pair of points on the fold, the later one is the image */
         return 0;
@@ -683,88 +688,89 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 /* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
  * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
  * vectors. */
-static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
+static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t *q, int32_t *turn)
 {
-    const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, most = dpari_stencil_axes(h->shape, w->all.dims);
+    const dpar_halo *halo = whole->x->field[whole->f].halo;
+    int32_t d, outside = 0, over = 0, seam = 0,
+               most = dpari_stencil_axes(halo->shape, whole->all.dims);
     *turn = 0;
-    for (d = 0; d < w->all.dims; d++) {
-        const int64_t n = dpar_halo_points(h, d);
-        const int bends = d == h->fold;
-        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
-        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+    for (d = 0; d < whole->all.dims; d++) {
+        const int64_t n = dpar_halo_points(halo, d);
+        const int bends = d == halo->fold;
+        most = halo->window[d].kernel != 0 || whole->x->options.shared ? whole->all.dims : most;
+        outside += p[d] < whole->own.lo[d] || p[d] >= whole->own.hi[d];
         q[d] = p[d];
-        if (h->periodic >> d & 1u) {
+        if (halo->periodic >> d & 1u) {
             q[d] = p[d] - dpari_floor_div(p[d], n) * n;
-        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_HALO_POLE_HIGH))) {
-            over = h->folds ? 1 : 2;
+        } else if (bends && p[d] >= n && (halo->folds || (halo->poles & DPAR_HALO_POLE_HIGH))) {
+            over = halo->folds ? 1 : 2;
             q[d] = 2 * (n - 1) + 1 - p[d] -
-                   (h->folds ? h->on_row : (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0);
-        } else if (bends && p[d] < 0 && (h->poles & DPAR_HALO_POLE_LOW)) {
+                   (halo->folds ? halo->on_row : (halo->pole_rows & DPAR_HALO_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (halo->poles & DPAR_HALO_POLE_LOW)) {
             over = 2;
-            q[d] = ((h->pole_rows & DPAR_HALO_POLE_LOW) != 0) - 1 - p[d];
-        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
+            q[d] = ((halo->pole_rows & DPAR_HALO_POLE_LOW) != 0) - 1 - p[d];
+        } else if ((p[d] < 0 || p[d] >= n) && (!halo->cube || d == 0 || d < whole->all.dims - 2)) {
             return 0;
         }
-        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+        seam |= bends && halo->folds && halo->on_row && p[d] == n - 1;
     }
     if (outside > most) {
         return 0;
     }
-    if (dpari_hx_turned(h, over, seam, q)) {
+    if (dpari_hx_turned(halo, over, seam, q)) {
         *turn = 2;
         return 1;
     }
-    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
+    return outside > 0 && (!halo->cube || dpari_hx_on_cube(halo, p, q, turn));
 }
 
 /* True if p is among the points that blocks share: an own point, or on the face after the last one.
  */
-static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
 {
-    const dpar_halo *h = w->x->field[w->f].halo;
+    const dpar_halo *halo = whole->x->field[whole->f].halo;
     int32_t d, n = 0;
-    for (d = 0; d < w->all.dims; d++) {
-        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
-             p[d] < w->own.hi[d] + (h->points[d] == DPAR_HALO_AT_LOW_FACES) &&
-             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
-              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    for (d = 0; d < whole->all.dims; d++) {
+        n += p[d] >= whole->own.lo[d] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
+             p[d] < whole->own.hi[d] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES) &&
+             ((halo->periodic >> d & 1u) || (halo->cube && d >= whole->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(halo, d)));
     }
-    return n == w->all.dims;
+    return n == whole->all.dims;
 }
 
 /* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
  * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
  */
-static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+static void dpari_hx_passed(const dpari_hx_whole *whole, int32_t turn, int32_t k, void *to,
                             const unsigned char *point)
 {
-    const dpar_halo_field *f = &w->x->field[w->f];
-    const int pair = f->vector == 2 && (turn & 1) != 0;
+    const dpar_halo_field *field = &whole->x->field[whole->f];
+    const int pair = field->vector == 2 && (turn & 1) != 0;
     dpari_stride_piece p;
     dpari_stride one;
     dpari_zero(&p, sizeof p);
-    p.to_type = p.from_type = f->type;
-    p.through = dpari_hx_wire(f);
-    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
+    p.to_type = p.from_type = field->type;
+    p.through = dpari_hx_wire(field);
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(field, turn);
     dpari_stride_prepare(&one, &p);
-    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * whole->width);
 }
 
 /* Writes the message about a halo cell that differs from its owner's. */
-static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, const int64_t *p,
                                     const int64_t *q, int32_t k, const unsigned char *got,
                                     const unsigned char *want)
 {
-    const int32_t type = w->x->field[w->f].type;
+    const int32_t type = whole->x->field[whole->f].type;
     dpar_text t;
     int32_t d, pass;
-    dpar_text_init(&t, w->why->text, sizeof w->why->text);
-    dpari_text_print(&t, "field %d", w->f);
+    dpar_text_init(&t, whole->why->text, sizeof whole->why->text);
+    dpari_text_print(&t, "field %d", whole->f);
     for (pass = 0; pass < 2; pass++) {
         const int64_t *at = pass ? q : p;
         dpar_text_put(&t, pass ? "; its owner's, point (" : ", point (");
-        for (d = 0; d < w->all.dims; d++) {
+        for (d = 0; d < whole->all.dims; d++) {
             dpari_text_print(&t, "%s%ld", d ? ", " : "", at[d]);
         }
         dpari_text_char(&t, ')');
@@ -778,48 +784,50 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
-    for (d = 0; d < w->all.dims; d++) {
-        p[d] = w->all.lo[d];
+    for (d = 0; d < whole->all.dims; d++) {
+        p[d] = whole->all.lo[d];
     }
     do {
         const unsigned char *points, *known;
         int64_t from;
-        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
-            !dpari_hx_image(w, p, q, &turn)) {
+        if ((whole->x->options.shared && !dpari_hx_is_shared(whole, p)) ||
+            !dpari_hx_image(whole, p, q, &turn)) {
             continue;
         }
-        from = dpari_hx_at(w, grid, q);
-        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
-        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
-        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+        from = dpari_hx_at(whole, grid, q);
+        points = whole->points[dpari_hx_crosses(&whole->x->field[whole->f], turn)];
+        known = whole->known[dpari_hx_crosses(&whole->x->field[whole->f], turn)];
+        for (k = 0; k < whole->components && known[from / (whole->components * whole->width)];
+             k++) {
             uint64_t want[1] = {0};
-            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, turn, k, want, points + from);
-            if (memcmp(want, got, (size_t)w->width) != 0) {
-                return dpari_hx_differs(w, rank, p, q, k, got,
+            const unsigned char *got =
+                whole->local + dpari_hx_at(whole, &whole->all, p) + k * whole->width;
+            dpari_hx_passed(whole, turn, k, want, points + from);
+            if (memcmp(want, got, (size_t)whole->width) != 0) {
+                return dpari_hx_differs(whole, rank, p, q, k, got,
                                         (const unsigned char *)(const void *)want);
             }
         }
-    } while (dpari_hx_next_point(&w->all, p));
+    } while (dpari_hx_next_point(&whole->all, p));
     return DPAR_OK;
 }
 
 /* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
  * grid number its copies. */
-static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
+static int64_t dpari_hx_copy_of(const dpar_halo *halo, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;
     int64_t copy = 0;
-    if (!dpari_halo_coords(h, rank, coord)) {
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return -1;
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
-            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+            copy = copy * halo->grid.mesh.axis[i].size + coord[i];
         }
     }
     return copy;
@@ -827,14 +835,15 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 
 /* Returns the bytes of the largest local box of field f: of all ranks on rank 0, of this rank on
  * other ranks. */
-static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
+static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
 {
-    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    const int64_t point =
+        dpari_hx_components(&plan->field[f]) * dpar_type_bytes(plan->field[f].type);
     int64_t most = 0;
     dpar_box own, all;
     int32_t r;
-    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
-        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+    for (r = plan->rank; r < (plan->rank == 0 ? plan->c->size : plan->rank + 1); r++) {
+        if (dpari_hx_boxes(plan->field[f].halo, r, &own, &all)) {
             most = dpari_most(most, dpari_hx_volume(&all) * point);
         }
     }
@@ -843,43 +852,44 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 
 /* The field of a pass. The passes are the own points of the field, the own points of the other
  * field of a pair (-1 if there is none), and the halos of the field. */
-static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
 {
-    const dpar_halo_field *f = &w->x->field[w->f];
+    const dpar_halo_field *field = &whole->x->field[whole->f];
     if (pass != 1) {
-        return w->f;
+        return whole->f;
     }
-    return f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+    return field->pair ? (int32_t)(dpari_hx_other(field) - whole->x->field) : -1;
 }
 
 /* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
  * other. It assembles own points first, then compares halos and writes the first difference. It
  * receives all boxes even after an error, because the others send them. */
-static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
-                                         int64_t copy)
+static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *whole,
+                                         const dpar_box *grid, int64_t copy)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass, r;
     for (pass = 0; pass < 3; pass++) {
-        const int32_t f = dpari_hx_pass_field(w, pass);
-        for (r = 0; f >= 0 && r < x->c->size; r++) {
-            const dpar_halo *h = x->field[f].halo;
-            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
+        const int32_t f = dpari_hx_pass_field(whole, pass);
+        for (r = 0; f >= 0 && r < plan->c->size; r++) {
+            const dpar_halo *halo = plan->field[f].halo;
+            if (dpari_hx_copy_of(halo, r) != copy ||
+                !dpari_hx_boxes(halo, r, &whole->own, &whole->all)) {
                 continue;
             }
-            if (r == x->rank) {
-                now = dpari_hx_collect(x, w, f);
+            if (r == plan->rank) {
+                now = dpari_hx_collect(plan, whole, f);
             } else {
-                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+                const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
+                now = dpar_recv(plan->c, whole->local, n, DPAR_U8, r, plan->options.tag, NULL);
             }
             if (st == DPAR_OK) {
                 st = now;
             }
             if (st == DPAR_OK && pass < 2) {
-                dpari_hx_assemble(w, grid, pass);
-            } else if (st == DPAR_OK && w->why->text[0] == 0) {
-                (void)dpari_hx_look_up(w, grid, r);
+                dpari_hx_assemble(whole, grid, pass);
+            } else if (st == DPAR_OK && whole->why->text[0] == 0) {
+                (void)dpari_hx_look_up(whole, grid, r);
             }
         }
     }
@@ -887,19 +897,19 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
 }
 
 /* Other ranks: send their local boxes in the order in which rank 0 receives them. */
-static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
+static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *whole)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass;
     for (pass = 0; pass < 3; pass++) {
-        const int32_t f = dpari_hx_pass_field(w, pass);
-        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
-            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-            now = dpari_hx_collect(x, w, f);
+        const int32_t f = dpari_hx_pass_field(whole, pass);
+        if (f >= 0 && dpari_hx_boxes(plan->field[f].halo, plan->rank, &whole->own, &whole->all)) {
+            const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
+            now = dpari_hx_collect(plan, whole, f);
             if (st == DPAR_OK) {
                 st = now;
             }
-            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            now = dpar_send(plan->c, whole->local, n, DPAR_U8, 0, plan->options.tag, NULL);
             if (st == DPAR_OK) {
                 st = now;
             }
@@ -910,11 +920,11 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 
 /* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
  * other one of a pair. */
-static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why *found)
+static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_why *found)
 {
-    const dpar_halo *h = x->field[f].halo;
-    const int32_t fields = x->field[f].pair ? 2 : 1;
-    const int32_t wholes = x->rank == 0 ? fields : 0;
+    const dpar_halo *halo = plan->field[f].halo;
+    const int32_t fields = plan->field[f].pair ? 2 : 1;
+    const int32_t wholes = plan->rank == 0 ? fields : 0;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
@@ -922,24 +932,24 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     int32_t d;
     dpar_status st;
     dpari_zero(&w, sizeof w);
-    w.x = x;
+    w.x = plan;
     w.f = f;
-    w.components = dpari_hx_components(&x->field[f]);
-    w.width = dpar_type_bytes(x->field[f].type);
+    w.components = dpari_hx_components(&plan->field[f]);
+    w.width = dpar_type_bytes(plan->field[f].type);
     w.why = found;
-    grid.dims = h->grid.dims;
+    grid.dims = halo->grid.dims;
     for (d = 0; d < grid.dims; d++) {
         grid.lo[d] = 0;
-        grid.hi[d] = dpar_halo_points(h, d);
+        grid.hi[d] = dpar_halo_points(halo, d);
         points *= grid.hi[d];
     }
-    local = dpari_hx_local_bytes(x, f);
+    local = dpari_hx_local_bytes(plan, f);
     d = dpari_hx_pass_field(&w, 1);
-    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(plan, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
-    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = dpar_comm_alloc(plan->c, bytes, &memory);
     if (st == DPAR_OK) {
-        st = dpari_hx_pin(x, memory, bytes, 1);
+        st = dpari_hx_pin(plan, memory, bytes, 1);
     }
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
@@ -947,51 +957,53 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(x->c, st, NULL);
-    for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+    st = dpari_agree(plan->c, st, NULL);
+    for (copy = 0; plan->rank == 0 && copy < dpari_layout_copies(&halo->grid) && st == DPAR_OK;
+         copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
-        st = dpari_hx_compare_copy(x, &w, &grid, copy);
+        st = dpari_hx_compare_copy(plan, &w, &grid, copy);
     }
-    if (x->rank != 0 && st == DPAR_OK) {
-        st = dpari_hx_compare_send(x, &w);
+    if (plan->rank != 0 && st == DPAR_OK) {
+        st = dpari_hx_compare_send(plan, &w);
     }
-    st = dpari_agree(x->c, st, NULL);
+    st = dpari_agree(plan->c, st, NULL);
     if (memory) {
-        (void)dpari_hx_pin(x, memory, bytes, 0);
-        dpar_comm_release(x->c, memory);
+        (void)dpari_hx_pin(plan, memory, bytes, 0);
+        dpar_comm_release(plan->c, memory);
     }
     return st;
 }
 
-static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_find_wrong(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
     dpari_zero(&found, sizeof found);
-    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
-        st = dpari_hx_compare_field(x, f, &found);
+    for (f = 0; f < plan->fields && st == DPAR_OK; f++) {
+        st = dpari_hx_compare_field(plan, f, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(plan->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, plan->c->why.text);
     }
     return found.text[0] == 0 ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what,
+                                                     dpar_why *why)
 {
-    const dpar_status st = dpari_hx_not_idle(x, why);
+    const dpar_status st = dpari_hx_not_idle(plan, why);
     if (st != DPAR_OK) {
         return st;
     }
     switch (what) {
-    case DPAR_HALO_POISON: dpari_hx_poison(x); return DPAR_OK;
-    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
-    case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
-    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
+    case DPAR_HALO_POISON: dpari_hx_poison(plan); return DPAR_OK;
+    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(plan, why);
+    case DPAR_HALO_STALE: return dpari_hx_find_stale(plan, why);
+    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(plan, why);
     default:
         return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
                            what);

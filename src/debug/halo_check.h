@@ -40,13 +40,13 @@ enum {
  *
  * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
  *
- * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
- * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
- * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
- * of the communicator. */
-DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if plan is NULL, there
+ * is no such check, or an exchange is under way. Fields in the memory of a device are also
+ * DPAR_E_ARG if all halos are sent by messages, because nothing waits for that memory. Other errors
+ * are those of the communicator. */
+DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what, dpar_why *why);
 
-/* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
+/* Writes a table of what a rank sends to each peer in each exchange; nothing if plan is NULL. Its
  * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
  * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
  * axis, so that it is 1 for a neighbour.
@@ -55,6 +55,6 @@ DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_
  * follows for each field that is packed although peers that share memory could read it directly.
  * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
  * split from the same. Local. O(peers x pieces). */
-DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
+DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 
 #endif

@@ -47,15 +47,15 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
 }
 
 /* The stage before this one in its chain, or -1 if there is none. */
-DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
+DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *schedule, int32_t stage)
 {
-    return stage % s->chain == 0 ? -1 : stage - 1;
+    return stage % schedule->chain == 0 ? -1 : stage - 1;
 }
 
 /* The stage after this one in its chain, or -1 if there is none. */
-DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
+DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *schedule, int32_t stage)
 {
-    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+    return (stage + 1) % schedule->chain == 0 ? -1 : stage + 1;
 }
 
 /* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
@@ -72,8 +72,8 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 }
 
 /* As dpar_schedule_init, with the ranks and stages as arguments. */
-DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                                int64_t actions, void *mem, int64_t bytes,
-                                                dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
+                                                int32_t stages, int64_t actions, void *mem,
+                                                int64_t bytes, dpar_why *why);
 
 #endif

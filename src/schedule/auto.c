@@ -51,125 +51,130 @@ typedef struct dpari_auto {
     int64_t rest_bytes;
 } dpari_auto;
 
-static int64_t dpari_auto_actions(const dpari_pipe *q)
+static int64_t dpari_auto_actions(const dpari_pipe *pipe)
 {
-    return (int64_t)q->stages * q->micros * (2 + q->split);
+    return (int64_t)pipe->stages * pipe->micros * (2 + pipe->split);
 }
 
 /* True if all actions have been done. */
-static int dpari_auto_all(const dpari_pipe *q)
+static int dpari_auto_all(const dpari_pipe *pipe)
 {
     int64_t all = 0;
     int32_t r;
-    for (r = 0; r < q->ranks; r++) {
-        all += q->count[r];
+    for (r = 0; r < pipe->ranks; r++) {
+        all += pipe->count[r];
     }
-    return all == dpari_auto_actions(q);
+    return all == dpari_auto_actions(pipe);
 }
 
 /* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
 
 /* Appends an action and adds the gap before it to the rank's idle time. */
-static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
+static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
 {
-    dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s];
-    int started = q->start[r] != DPARI_NEVER;
-    int64_t free = q->free[r];
-    dpari_pipe_put(q, kind, s);
+    dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s];
+    int started = pipe->start[r] != DPARI_NEVER;
+    int64_t free = pipe->free[r];
+    dpari_pipe_put(pipe, kind, s);
     if (started) {
-        x->idle[s] += q->free[r] - free - q->time[kind][s];
-        x->most = dpari_most(x->most, x->idle[s]);
+        search->idle[s] += pipe->free[r] - free - pipe->time[kind][s];
+        search->most = dpari_most(search->most, search->idle[s]);
     }
 }
 
 /* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
  * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
  * idle time. */
-static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
+static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
 {
-    dpari_pipe *q = &x->q;
-    const int64_t *free = &q->free[q->rank[s]];
-    while (dpari_pipe_may(q, DPARI_W, s) && *free + q->time[DPARI_W][s] <= arrival) {
-        dpari_rounds_put(x, DPARI_W, s);
+    dpari_pipe *pipe = &search->q;
+    const int64_t *free = &pipe->free[pipe->rank[s]];
+    while (dpari_pipe_may(pipe, DPARI_W, s) && *free + pipe->time[DPARI_W][s] <= arrival) {
+        dpari_rounds_put(search, DPARI_W, s);
     }
-    if (dpari_pipe_may(q, DPARI_W, s) && *free < arrival &&
-        (x->fill || arrival - *free > x->most - x->idle[s])) {
-        dpari_rounds_put(x, DPARI_W, s);
+    if (dpari_pipe_may(pipe, DPARI_W, s) && *free < arrival &&
+        (search->fill || arrival - *free > search->most - search->idle[s])) {
+        dpari_rounds_put(search, DPARI_W, s);
     }
 }
 
-/* Computes into x->want how many F after its first one each stage runs before its first I can
+/* Computes into search->want how many F after its first one each stage runs before its first I can
  * start. The first loop counts the F that fit, from the last stage to the first. The second one
  * makes each stage run fewer F than the stage before it. */
-static void dpari_rounds_ahead(dpari_auto *x)
+static void dpari_rounds_ahead(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t back = 0; /* when the first I of the next stage ends, on that stage */
     int32_t s;
-    for (s = q->stages - 1; s >= 0; s--) {
-        int32_t r = q->rank[s];
-        int64_t at = q->free[r], held = q->held[r], f = q->time[DPARI_F][s];
-        x->want[s] = 0;
-        back = s == q->stages - 1 ? at : back + q->lag[s];
-        while (s < q->stages - 1 && 1 + x->want[s] < q->micros &&
-               q->hold[DPARI_F][s] <= q->cap[r] - held && (x->gap ? at + f <= back : at < back)) {
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        int32_t r = pipe->rank[s];
+        int64_t at = pipe->free[r], held = pipe->held[r], f = pipe->time[DPARI_F][s];
+        search->want[s] = 0;
+        back = s == pipe->stages - 1 ? at : back + pipe->lag[s];
+        while (s < pipe->stages - 1 && 1 + search->want[s] < pipe->micros &&
+               pipe->hold[DPARI_F][s] <= pipe->cap[r] - held &&
+               (search->gap ? at + f <= back : at < back)) {
             at += f;
-            held += q->hold[DPARI_F][s];
-            x->want[s]++;
+            held += pipe->hold[DPARI_F][s];
+            search->want[s]++;
         }
-        back = dpari_most(at, back) + q->time[DPARI_I][s];
+        back = dpari_most(at, back) + pipe->time[DPARI_I][s];
     }
-    for (s = 1; s < q->stages; s++) {
-        if (x->want[s] > x->want[s - 1] ||
-            (x->want[s] == x->want[s - 1] && 1 + x->want[s] < q->micros)) {
-            x->want[s] = (int32_t)dpari_most(x->want[s - 1] - 1, 0);
+    for (s = 1; s < pipe->stages; s++) {
+        if (search->want[s] > search->want[s - 1] ||
+            (search->want[s] == search->want[s - 1] && 1 + search->want[s] < pipe->micros)) {
+            search->want[s] = (int32_t)dpari_most(search->want[s - 1] - 1, 0);
         }
     }
 }
 
 /* Appends the warm-up: the first F of all stages, the F of dpari_rounds_ahead, and the first I. */
-static void dpari_rounds_begin(dpari_auto *x)
+static void dpari_rounds_begin(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t s;
-    x->most = 0;
-    for (s = 0; s < q->stages; s++) {
-        x->idle[s] = 0;
-        dpari_rounds_put(x, DPARI_F, s);
+    search->most = 0;
+    for (s = 0; s < pipe->stages; s++) {
+        search->idle[s] = 0;
+        dpari_rounds_put(search, DPARI_F, s);
     }
-    dpari_rounds_ahead(x);
-    for (s = 0; s < q->stages; s++) {
-        for (; x->want[s] > 0; x->want[s]--) {
-            dpari_rounds_put(x, DPARI_F, s);
+    dpari_rounds_ahead(search);
+    for (s = 0; s < pipe->stages; s++) {
+        for (; search->want[s] > 0; search->want[s]--) {
+            dpari_rounds_put(search, DPARI_F, s);
         }
     }
-    for (s = q->stages - 1; s >= 0; s--) {
-        dpari_rounds_put(x, DPARI_I, s);
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        dpari_rounds_put(search, DPARI_I, s);
     }
 }
 
 /* True if the stage may run its next F in this round. With back_first it may not if it is two or
  * more F ahead of the next stage and this F would delay the I that follows. */
-static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
+static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
-    if (q->done[DPARI_F][s] >= q->micros) {
+    const dpari_pipe *pipe = &search->q;
+    int64_t free = pipe->free[pipe->rank[s]], held = pipe->held[pipe->rank[s]], next, work = 0;
+    if (pipe->done[DPARI_F][s] >= pipe->micros) {
         return 0;
     }
-    if (!x->back_first || s + 1 == q->stages || q->done[DPARI_F][s] < q->done[DPARI_F][s + 1] + 2) {
+    if (!search->back_first || s + 1 == pipe->stages ||
+        pipe->done[DPARI_F][s] < pipe->done[DPARI_F][s + 1] + 2) {
         return 1;
     }
-    next = q->free[q->rank[s + 1]] + q->time[DPARI_F][s + 1] + q->time[DPARI_I][s + 1] + q->lag[s];
+    next = pipe->free[pipe->rank[s + 1]] + pipe->time[DPARI_F][s + 1] + pipe->time[DPARI_I][s + 1] +
+           pipe->lag[s];
     if (free >= next) {
         return 0;
     }
-    while (q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held) { /* see dpari_rounds_forward */
-        held += q->hold[DPARI_W][s];
-        work += q->time[DPARI_W][s];
+    while (pipe->hold[DPARI_F][s] >
+           pipe->cap[pipe->rank[s]] - held) { /* see dpari_rounds_forward */
+        held += pipe->hold[DPARI_W][s];
+        work += pipe->time[DPARI_W][s];
     }
-    return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
+    return free + pipe->time[DPARI_F][s] + work <= next ||
+           next - free > search->most - search->idle[s];
 }
 
 /* Appends an F of each stage that may run one, after the W that free enough memory for it.
@@ -178,53 +183,54 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
  * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
  * because no more micro-batches are in flight than before the first I.
  */
-static void dpari_rounds_forward(dpari_auto *x)
+static void dpari_rounds_forward(dpari_auto *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t s;
-    for (s = 0; s < q->stages; s++) {
-        x->want[s] = dpari_rounds_wants(x, s);
+    for (s = 0; s < pipe->stages; s++) {
+        search->want[s] = dpari_rounds_wants(search, s);
     }
-    for (s = q->stages - 2; s >= 0; s--) {
-        x->want[s] = x->want[s] && x->want[s + 1];
+    for (s = pipe->stages - 2; s >= 0; s--) {
+        search->want[s] = search->want[s] && search->want[s + 1];
     }
-    for (s = 0; s < q->stages; s++) {
-        if (!x->want[s]) {
+    for (s = 0; s < pipe->stages; s++) {
+        if (!search->want[s]) {
             continue;
         }
-        while (!dpari_pipe_may(q, DPARI_F, s)) {
-            dpari_rounds_put(x, DPARI_W, s);
+        while (!dpari_pipe_may(pipe, DPARI_F, s)) {
+            dpari_rounds_put(search, DPARI_W, s);
         }
-        dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
-        dpari_rounds_put(x, DPARI_F, s);
+        dpari_rounds_fill(search, s, dpari_pipe_arrival(pipe, DPARI_F, s));
+        dpari_rounds_put(search, DPARI_F, s);
     }
 }
 
 /* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
  * switches. It always completes the schedule, and returns 1. */
-static int dpari_rounds_run(dpari_auto *x, int rule)
+static int dpari_rounds_run(dpari_auto *search, int rule)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t round, s;
-    x->gap = rule & 1;
-    x->back_first = rule >> 1 & 1;
-    x->fill = rule >> 2 & 1;
-    dpari_rounds_begin(x);
-    for (round = 1; round < q->micros; round++) {
-        dpari_rounds_forward(x);
-        for (s = q->stages - 1; s >= 0; s--) {
-            if (s + 1 < q->stages) {
-                dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
+    search->gap = rule & 1;
+    search->back_first = rule >> 1 & 1;
+    search->fill = rule >> 2 & 1;
+    dpari_rounds_begin(search);
+    for (round = 1; round < pipe->micros; round++) {
+        dpari_rounds_forward(search);
+        for (s = pipe->stages - 1; s >= 0; s--) {
+            if (s + 1 < pipe->stages) {
+                dpari_rounds_fill(search, s, dpari_pipe_arrival(pipe, DPARI_I, s));
             }
-            while (s == 0 && q->done[DPARI_F][0] == q->micros && dpari_pipe_may(q, DPARI_W, 0)) {
-                dpari_rounds_put(x, DPARI_W, 0);
+            while (s == 0 && pipe->done[DPARI_F][0] == pipe->micros &&
+                   dpari_pipe_may(pipe, DPARI_W, 0)) {
+                dpari_rounds_put(search, DPARI_W, 0);
             }
-            dpari_rounds_put(x, DPARI_I, s);
+            dpari_rounds_put(search, DPARI_I, s);
         }
     }
-    for (s = 0; s < q->stages; s++) {
-        while (dpari_pipe_may(q, DPARI_W, s)) {
-            dpari_rounds_put(x, DPARI_W, s);
+    for (s = 0; s < pipe->stages; s++) {
+        while (dpari_pipe_may(pipe, DPARI_W, s)) {
+            dpari_rounds_put(search, DPARI_W, s);
         }
     }
     return 1;
@@ -242,42 +248,43 @@ enum { DPARI_W_IDLE, DPARI_W_FITS };
  * it is enough that its own activation fits. All other micro-batches must also leave free what one
  * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
  * there is no deadlock. */
-static int dpari_list_admits(const dpari_auto *x, int32_t s)
+static int dpari_list_admits(const dpari_auto *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s], oldest = q->done[DPARI_F][q->stages - 1], i;
-    int64_t young = q->always[r];
-    if (!dpari_pipe_may(q, DPARI_F, s)) {
+    const dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s], oldest = pipe->done[DPARI_F][pipe->stages - 1], i;
+    int64_t young = pipe->always[r];
+    if (!dpari_pipe_may(pipe, DPARI_F, s)) {
         return 0;
     }
-    if (q->done[DPARI_F][s] <= oldest) {
+    if (pipe->done[DPARI_F][s] <= oldest) {
         return 1;
     }
-    if (q->done[DPARI_F][s] - q->done[DPARI_I][s] >= x->limit[s]) {
+    if (pipe->done[DPARI_F][s] - pipe->done[DPARI_I][s] >= search->limit[s]) {
         return 0;
     }
-    if (q->first[r + 1] - q->first[r] == 1 || q->cap[r] == INT64_MAX) {
+    if (pipe->first[r + 1] - pipe->first[r] == 1 || pipe->cap[r] == INT64_MAX) {
         return 1;
     }
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t more = q->done[DPARI_F][q->list[i]] - oldest - 1;
-        young += more > 0 ? more * q->hold[DPARI_F][q->list[i]] : 0;
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t more = pipe->done[DPARI_F][pipe->list[i]] - oldest - 1;
+        young += more > 0 ? more * pipe->hold[DPARI_F][pipe->list[i]] : 0;
     }
-    return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
+    return pipe->hold[DPARI_F][s] <= pipe->cap[r] - search->whole[r] - young;
 }
 
 /* Returns the stage of rank r whose F or I should run at time `at`, or -1 if none is ready. Earlier
  * groups of micro-batches come first. Within a group F prefers the first stage of the rank and I
  * the last one. Lowers *soon to the next known arrival. */
-static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
+static int32_t dpari_list_head(const dpari_auto *search, int kind, int32_t r, int64_t at,
+                               int64_t *soon)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t n = q->first[r + 1] - q->first[r], i, best = -1, lot = 0;
+    const dpari_pipe *pipe = &search->q;
+    int32_t n = pipe->first[r + 1] - pipe->first[r], i, best = -1, lot = 0;
     for (i = 0; i < n; i++) {
-        int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
-        int32_t group = q->done[kind][s] / x->group;
-        int64_t arrival = dpari_pipe_arrival(q, kind, s);
-        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(x, s))) {
+        int32_t s = pipe->list[pipe->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
+        int32_t group = pipe->done[kind][s] / search->group;
+        int64_t arrival = dpari_pipe_arrival(pipe, kind, s);
+        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(search, s))) {
             continue;
         }
         if (arrival > at) {
@@ -291,13 +298,13 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
 }
 
 /* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
-static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
+static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
 {
     int32_t i, best = -1;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t s = q->list[i];
-        if (dpari_pipe_may(q, DPARI_W, s) &&
-            (best < 0 || q->done[DPARI_W][s] <= q->done[DPARI_W][best])) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t s = pipe->list[i];
+        if (dpari_pipe_may(pipe, DPARI_W, s) &&
+            (best < 0 || pipe->done[DPARI_W][s] <= pipe->done[DPARI_W][best])) {
             best = s;
         }
     }
@@ -305,15 +312,15 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
 }
 
 /* True if the input of an F has arrived but its activation does not fit. */
-static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
+static int dpari_list_blocked(const dpari_auto *search, int32_t r, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t i;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
-        int32_t s = q->list[i];
-        int64_t arrival = dpari_pipe_arrival(q, DPARI_F, s);
-        if (q->done[DPARI_F][s] < q->micros && arrival != DPARI_NEVER && arrival <= at &&
-            !dpari_pipe_may(q, DPARI_F, s)) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+        int32_t s = pipe->list[i];
+        int64_t arrival = dpari_pipe_arrival(pipe, DPARI_F, s);
+        if (pipe->done[DPARI_F][s] < pipe->micros && arrival != DPARI_NEVER && arrival <= at &&
+            !dpari_pipe_may(pipe, DPARI_F, s)) {
             return 1;
         }
     }
@@ -323,31 +330,33 @@ static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 /* True if a W whose time is `takes` should run although no F is ready: always, unless the rule only
  * runs a W that ends before the next arrival. If memory blocks an F, a W runs in any case, because
  * it frees memory. */
-static int dpari_list_fills(const dpari_auto *x, int32_t r, int64_t at, int64_t soon, int64_t takes)
+static int dpari_list_fills(const dpari_auto *search, int32_t r, int64_t at, int64_t soon,
+                            int64_t takes)
 {
-    return x->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
-           dpari_list_blocked(x, r, at);
+    return search->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
+           dpari_list_blocked(search, r, at);
 }
 
 /* Chooses what rank r runs at time `at`. Returns the kind and sets *stage, or returns -1 if the
  * rank waits until *soon. */
-static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
+static int dpari_list_choose(const dpari_auto *search, int32_t r, int64_t at, int32_t *stage,
                              int64_t *soon)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t soon_i = INT64_MAX;
-    int32_t i, f, w = dpari_list_weight(q, r);
-    int forth = x->prefer == DPARI_FORTH || (x->prefer == DPARI_IN_TURN && x->want[r] != DPARI_F);
+    int32_t i, f, w = dpari_list_weight(pipe, r);
+    int forth = search->prefer == DPARI_FORTH ||
+                (search->prefer == DPARI_IN_TURN && search->want[r] != DPARI_F);
     *soon = INT64_MAX;
-    i = dpari_list_head(x, DPARI_I, r, at, &soon_i);
-    f = dpari_list_head(x, DPARI_F, r, at, soon);
+    i = dpari_list_head(search, DPARI_I, r, at, &soon_i);
+    f = dpari_list_head(search, DPARI_F, r, at, soon);
     *soon = dpari_least(*soon, soon_i);
     if (i >= 0 && !(f >= 0 && forth)) {
         *stage = i;
         return DPARI_I;
     }
     *stage = w;
-    if (w >= 0 && f < 0 && dpari_list_fills(x, r, at, *soon, q->time[DPARI_W][w])) {
+    if (w >= 0 && f < 0 && dpari_list_fills(search, r, at, *soon, pipe->time[DPARI_W][w])) {
         return DPARI_W;
     }
     *stage = f;
@@ -355,25 +364,26 @@ static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t
 }
 
 /* Makes a rank look for work at time `at`, or once it is free if that is later. */
-static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
+static void dpari_list_tell(dpari_auto *search, int32_t r, int64_t at)
 {
-    x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
+    search->wake[r] = dpari_least(search->wake[r], dpari_most(at, search->q.free[r]));
 }
 
 /* Runs an action and wakes the ranks that it may enable. */
-static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
+static void dpari_list_do(dpari_auto *search, int kind, int32_t s, int64_t at)
 {
-    dpari_pipe *q = &x->q;
-    int32_t r = q->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
-    dpari_pipe_put(q, kind, s);
-    x->want[r] = kind;
-    x->wake[r] = q->free[r];
-    if (kind != DPARI_W && to >= 0 && to < q->stages) {
-        dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
+    dpari_pipe *pipe = &search->q;
+    int32_t r = pipe->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
+    dpari_pipe_put(pipe, kind, s);
+    search->want[r] = kind;
+    search->wake[r] = pipe->free[r];
+    if (kind != DPARI_W && to >= 0 && to < pipe->stages) {
+        dpari_list_tell(search, pipe->rank[to],
+                        pipe->free[r] + pipe->lag[kind == DPARI_F ? s : to]);
     }
-    if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
-        for (k = 0; k < q->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
-            dpari_list_tell(x, k, at);
+    if (kind == DPARI_F && to == pipe->stages && pipe->stages > pipe->ranks) {
+        for (k = 0; k < pipe->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
+            dpari_list_tell(search, k, at);
         }
     }
 }
@@ -383,71 +393,71 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
  * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
  * that time, and EVEN equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
-DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
+DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
 {
-    const dpari_pipe *q = &x->q;
-    int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    const dpari_pipe *pipe = &search->q;
+    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
     int32_t r, i;
-    for (r = 0; r < q->ranks; r++) {
+    for (r = 0; r < pipe->ranks; r++) {
         int64_t sum = 0;
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            sum += x->hold[q->list[i]] / unit;
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            sum += search->hold[pipe->list[i]] / unit;
         }
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            int32_t s = q->list[i];
-            int64_t n = q->micros, fit = n;
-            if (q->hold[DPARI_F][s] > 0) {
-                fit = dpari_least((q->cap[r] - q->always[r]) / q->hold[DPARI_F][s], n);
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            int32_t s = pipe->list[i];
+            int64_t n = pipe->micros, fit = n;
+            if (pipe->hold[DPARI_F][s] > 0) {
+                fit = dpari_least((pipe->cap[r] - pipe->always[r]) / pipe->hold[DPARI_F][s], n);
             }
             if (fourths == DPARI_LIMIT_EVEN) {
-                n = fit / (q->first[r + 1] - q->first[r]);
+                n = fit / (pipe->first[r + 1] - pipe->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
-                n = fit * (x->hold[s] / unit) / sum;
+                n = fit * (search->hold[s] / unit) / sum;
             } else if (fourths > 0 &&
-                       x->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
-                n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
-                               (uint64_t)(4 * x->period - 1)) /
-                              (uint64_t)(4 * x->period));
+                       search->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
+                n = (int64_t)(((uint64_t)search->hold[s] * (uint64_t)fourths +
+                               (uint64_t)(4 * search->period - 1)) /
+                              (uint64_t)(4 * search->period));
             }
-            x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
+            search->limit[s] = (int32_t)dpari_most(1, dpari_least(n, pipe->micros));
         }
     }
 }
 
 /* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
  * the order of their times. Returns 1 if all actions were run. */
-static int dpari_list_run(dpari_auto *x, int rule)
+static int dpari_list_run(dpari_auto *search, int rule)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t r, stage = 0;
-    x->prefer = rule % DPARI_PREFERS;
-    x->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
+    search->prefer = rule % DPARI_PREFERS;
+    search->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
     rule /= DPARI_PREFERS * DPARI_WEIGHTS;
-    x->group = rule == 0 ? q->ranks : 1;
-    for (r = 0; r < q->ranks; r++) {
-        x->wake[r] = 0;
-        x->want[r] = DPARI_I;
+    search->group = rule == 0 ? pipe->ranks : 1;
+    for (r = 0; r < pipe->ranks; r++) {
+        search->wake[r] = 0;
+        search->want[r] = DPARI_I;
     }
     for (;;) {
         int64_t at = INT64_MAX, soon;
         int32_t next = 0;
         int kind;
-        for (r = 0; r < q->ranks; r++) {
-            if (x->wake[r] < at) {
-                at = x->wake[r];
+        for (r = 0; r < pipe->ranks; r++) {
+            if (search->wake[r] < at) {
+                at = search->wake[r];
                 next = r;
             }
         }
         if (at == INT64_MAX) {
             break;
         }
-        kind = dpari_list_choose(x, next, at, &stage, &soon);
-        x->wake[next] = soon;
+        kind = dpari_list_choose(search, next, at, &stage, &soon);
+        search->wake[next] = soon;
         if (kind >= 0) {
-            dpari_list_do(x, kind, stage, at);
+            dpari_list_do(search, kind, stage, at);
         }
     }
-    return dpari_auto_all(q);
+    return dpari_auto_all(pipe);
 }
 
 /* ---- published orders ------------------------------------------------------------------------ */
@@ -464,150 +474,154 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     return o;
 }
 
-static int dpari_auto_kind(const dpar_action *a)
+static int dpari_auto_kind(const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
+    if (action->kind == DPAR_ACTION_FORWARD) {
         return DPARI_F;
     }
-    return a->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
+    return action->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
 }
 
 /* Runs the rank's next action if its input is known and its memory fits. Returns 1 if it ran. */
-static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
+static int dpari_auto_step(dpari_auto *search, const dpar_schedule *schedule, int32_t r)
 {
-    dpari_pipe *q = &x->q;
-    const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = dpari_auto_kind(a);
-    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
-        (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
+    dpari_pipe *pipe = &search->q;
+    const dpar_action *action = &schedule->action[schedule->begin[r] + search->wake[r]];
+    int kind = dpari_auto_kind(action);
+    if (schedule->begin[r] + search->wake[r] >= schedule->begin[r + 1] ||
+        !dpari_pipe_may(pipe, kind, action->stage) ||
+        (kind != DPARI_W && dpari_pipe_arrival(pipe, kind, action->stage) == DPARI_NEVER)) {
         return 0;
     }
-    dpari_pipe_put(q, kind, a->stage);
-    x->wake[r]++;
+    dpari_pipe_put(pipe, kind, action->stage);
+    search->wake[r]++;
     return 1;
 }
 
 /* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
  * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
  * are alike. */
-static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
+static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                                int32_t rule)
 {
     dpar_schedule_desc o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
-    if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+    if (dpar_schedule_generate(&s, &o, search->rest, search->rest_bytes, NULL) != DPAR_OK ||
         s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
-        s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
+        s.begin[s.ranks] != dpari_auto_actions(&search->q)) {
         return 0;
     }
     for (i = 0; i < s.stages; i++) {
-        on = on && s.rank_of[i] == x->q.rank[i];
+        on = on && s.rank_of[i] == search->q.rank[i];
     }
     for (r = 0; r < s.ranks; r++) {
-        x->wake[r] = 0;
+        search->wake[r] = 0;
     }
     while (on) {
         on = 0;
         for (r = 0; r < s.ranks; r++) {
-            while (dpari_auto_step(x, &s, r)) {
+            while (dpari_auto_step(search, &s, r)) {
                 on = 1;
             }
         }
     }
-    return dpari_auto_all(&x->q);
+    return dpari_auto_all(&search->q);
 }
 
 /* ---- the best of them ------------------------------------------------------------------------ */
 
 /* Makes the schedule of a rule. Returns 1 if it is complete. */
-static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
+static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
 {
-    dpari_pipe_reset(&x->q);
+    dpari_pipe_reset(&search->q);
     if (rule >= DPARI_PUBLISHED) {
-        return dpari_auto_published(x, job, rule - DPARI_PUBLISHED);
+        return dpari_auto_published(search, job, rule - DPARI_PUBLISHED);
     }
     if (rule >= DPARI_AUTO_ROUNDS) {
-        return dpari_list_run(x, rule - DPARI_AUTO_ROUNDS);
+        return dpari_list_run(search, rule - DPARI_AUTO_ROUNDS);
     }
-    return dpari_rounds_run(x, rule);
+    return dpari_rounds_run(search, rule);
 }
 
 /* True if a has the smaller objective, or an equal one and the smaller other measure. */
-static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
+static int dpari_auto_better(const dpari_auto *search, const dpari_found *a, const dpari_found *b)
 {
-    int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
+    int64_t more = search->span ? a->span - b->span : a->makespan - b->makespan;
     more = more != 0 ? more : a->makespan + a->span - b->makespan - b->span;
     return a->rule >= 0 && (b->rule < 0 || more < 0);
 }
 
-/* Runs a rule with the limits in x->limit, and keeps the rule and the limits if its schedule is the
- * best so far. Returns 1 if it is. */
-static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
+/* Runs a rule with the limits in search->limit, and keeps the rule and the limits if its schedule
+ * is the best so far. Returns 1 if it is. */
+static int dpari_auto_try(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
-    dpari_found *best = &x->found[!list], got;
+    dpari_found *best = &search->found[!list], got;
     int32_t s;
-    x->work += dpari_auto_actions(&x->q);
-    got.rule = dpari_auto_run(x, job, rule) ? rule : -1;
-    dpari_pipe_measure(&x->q, &got.makespan, &got.span);
-    if (!dpari_auto_better(x, &got, best)) {
+    search->work += dpari_auto_actions(&search->q);
+    got.rule = dpari_auto_run(search, job, rule) ? rule : -1;
+    dpari_pipe_measure(&search->q, &got.makespan, &got.span);
+    if (!dpari_auto_better(search, &got, best)) {
         return 0;
     }
     *best = got;
-    for (s = 0; s < x->q.stages && list; s++) {
-        x->kept[s] = x->limit[s];
+    for (s = 0; s < search->q.stages && list; s++) {
+        search->kept[s] = search->limit[s];
     }
     return 1;
 }
 
 /* True if a schedule has reached the bound, so that no better one exists. */
-static int dpari_auto_done(const dpari_auto *x)
+static int dpari_auto_done(const dpari_auto *search)
 {
     int k, done = 0;
     for (k = 0; k < 2; k++) {
-        const dpari_found *f = &x->found[k];
-        done = done || (f->rule >= 0 && (x->span ? f->span : f->makespan) <= x->bound);
+        const dpari_found *f = &search->found[k];
+        done = done || (f->rule >= 0 && (search->span ? f->span : f->makespan) <= search->bound);
     }
     return done;
 }
 
 /* Tries all rules. Stops when the bound is reached, or when DPARI_AUTO_WORK actions were tried and
  * there is a list schedule. */
-static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
+static void dpari_auto_rules(dpari_auto *search, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
     int groups = job->stages > job->ranks ? 2 : 1;
     int lists = DPARI_PREFERS * DPARI_WEIGHTS * groups, rule, k;
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
-        (void)dpari_auto_try(x, job, rule);
+        (void)dpari_auto_try(search, job, rule);
     }
-    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(x); rule++) {
-        (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
+    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(search); rule++) {
+        (void)dpari_auto_try(search, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
-        for (k = 0;
-             k < 9 && !dpari_auto_done(x) && (x->work < DPARI_AUTO_WORK || x->found[0].rule < 0);
+        for (k = 0; k < 9 && !dpari_auto_done(search) &&
+                    (search->work < DPARI_AUTO_WORK || search->found[0].rule < 0);
              k++) {
-            dpari_list_limits(x, fourths[k]);
-            (void)dpari_auto_try(x, job, DPARI_AUTO_ROUNDS + rule);
+            dpari_list_limits(search, fourths[k]);
+            (void)dpari_auto_try(search, job, DPARI_AUTO_ROUNDS + rule);
         }
     }
 }
 
 /* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
  * Stops after a whole pass without improvement, or when `work` more actions were tried. */
-static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
+static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                             int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
-    work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
-    while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
+    work = work < INT64_MAX - search->work ? work + search->work : INT64_MAX;
+    while (search->found[0].rule >= 0 && same < job->stages && search->work < work &&
+           !dpari_auto_done(search)) {
         better = 0;
         for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
-                x->limit[i] = x->kept[i];
+                search->limit[i] = search->kept[i];
             }
-            x->limit[s] = (int32_t)dpari_most(1, x->kept[s] + up);
-            better |= dpari_auto_try(x, job, x->found[0].rule);
+            search->limit[s] = (int32_t)dpari_most(1, search->kept[s] + up);
+            better |= dpari_auto_try(search, job, search->found[0].rule);
         }
         same = better ? 0 : same + 1;
         s = (s + 1) % job->stages;
@@ -647,62 +661,63 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
 /* Places the struct and its arrays in mem, because the struct is large for a stack. */
 static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
-    dpari_auto *x = (dpari_auto *)mem;
-    char *at = dpari_pipe_lay(&x->q, job, x + 1);
-    const dpari_pipe *q = &x->q;
+    dpari_auto *search = (dpari_auto *)mem;
+    char *at = dpari_pipe_lay(&search->q, job, search + 1);
+    const dpari_pipe *pipe = &search->q;
     int32_t r, i, s;
-    x->wake = dpari_pipe_wide(&at, job->ranks);
-    x->whole = dpari_pipe_wide(&at, job->ranks);
-    x->idle = dpari_pipe_wide(&at, job->stages);
-    x->hold = dpari_pipe_wide(&at, job->stages);
-    x->want = dpari_pipe_narrow(&at, job->stages);
-    x->limit = dpari_pipe_narrow(&at, job->stages);
-    x->kept = dpari_pipe_narrow(&at, job->stages);
-    x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
-    x->rest_bytes = dpari_auto_rest(job);
-    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
-    x->found[0].rule = x->found[1].rule = -1;
-    x->work = x->period = 0;
-    x->bound = dpari_pipe_bound(job);
+    search->wake = dpari_pipe_wide(&at, job->ranks);
+    search->whole = dpari_pipe_wide(&at, job->ranks);
+    search->idle = dpari_pipe_wide(&at, job->stages);
+    search->hold = dpari_pipe_wide(&at, job->stages);
+    search->want = dpari_pipe_narrow(&at, job->stages);
+    search->limit = dpari_pipe_narrow(&at, job->stages);
+    search->kept = dpari_pipe_narrow(&at, job->stages);
+    search->rest = at + 4 * (3 * (int64_t)job->stages % 2);
+    search->rest_bytes = dpari_auto_rest(job);
+    search->span = job->objective == DPAR_OBJECTIVE_SPAN;
+    search->found[0].rule = search->found[1].rule = -1;
+    search->work = search->period = 0;
+    search->bound = dpari_pipe_bound(job);
     for (s = job->stages - 1; s >= 0; s--) {
-        x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
-                     (s + 1 < job->stages ? x->hold[s + 1] : 0);
-        x->limit[s] = job->micro_batches;
+        search->hold[s] = pipe->time[DPARI_F][s] + pipe->time[DPARI_I][s] + 2 * pipe->lag[s] +
+                          (s + 1 < job->stages ? search->hold[s + 1] : 0);
+        search->limit[s] = job->micro_batches;
     }
     for (r = 0; r < job->ranks; r++) {
         int64_t work = 0;
-        x->whole[r] = 0;
-        for (i = q->first[r]; i < q->first[r + 1]; i++) {
-            s = q->list[i];
-            x->whole[r] += q->hold[DPARI_F][s];
-            work += q->time[DPARI_F][s] + q->time[DPARI_I][s] + q->time[DPARI_W][s];
+        search->whole[r] = 0;
+        for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
+            s = pipe->list[i];
+            search->whole[r] += pipe->hold[DPARI_F][s];
+            work += pipe->time[DPARI_F][s] + pipe->time[DPARI_I][s] + pipe->time[DPARI_W][s];
         }
-        x->period = dpari_most(x->period, work);
+        search->period = dpari_most(search->period, work);
     }
-    return x;
+    return search;
 }
 
-/* Runs the best rule again and writes its actions to s. */
-static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
-                             dpar_schedule *s, dpar_schedule_optimize_result *result)
+/* Runs the best rule again and writes its actions to `schedule`. */
+static void dpari_auto_again(dpari_auto *search, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
+    const dpari_found *best =
+        &search->found[dpari_auto_better(search, &search->found[1], &search->found[0])];
     int32_t k;
     for (k = 0; k < job->stages; k++) {
-        x->limit[k] = x->kept[k];
+        search->limit[k] = search->kept[k];
     }
-    dpari_pipe_open(&x->q, s);
-    (void)dpari_auto_run(x, job, best->rule);
+    dpari_pipe_open(&search->q, schedule);
+    (void)dpari_auto_run(search, job, best->rule);
     result->makespan = best->makespan;
     result->span = best->span;
-    result->bound = x->bound;
+    result->bound = search->bound;
     result->nodes = 0;
 }
 
 /* Continues with the exact search if the job is small enough. */
-static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
-                                     dpar_schedule_optimize_result *result, void *mem,
-                                     int64_t bytes)
+static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job,
+                                     dpar_schedule *schedule, dpar_schedule_optimize_result *result,
+                                     void *mem, int64_t bytes)
 {
     dpar_schedule_optimize_result better = *result;
     int64_t known = job->objective == DPAR_OBJECTIVE_SPAN ? result->span : result->makespan;
@@ -717,7 +732,7 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     if (least < 0 || bytes < least) {
         return DPAR_MORE;
     }
-    st = dpari_exact_search(job, job->nodes, known, s, &better, mem, bytes, NULL);
+    st = dpari_exact_search(job, job->nodes, known, schedule, &better, mem, bytes, NULL);
     result->bound = better.bound;
     result->nodes = better.nodes;
     if (better.makespan > 0) {
@@ -727,14 +742,14 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             const dpar_schedule_optimize_desc *job,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why)
 {
     const int64_t needed = dpari_schedule_auto_bytes(job, NULL);
     int64_t front;
-    dpari_auto *x;
+    dpari_auto *search;
     dpar_schedule got;
     dpar_schedule_optimize_result best;
     char *work;
@@ -755,12 +770,12 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     }
     front = dpari_auto_front(job);
     work = (char *)mem + front;
-    x = dpari_auto_lay(job, work);
-    dpari_auto_rules(x, job);
-    dpari_auto_climb(x, job, job->nodes);
-    dpari_auto_again(x, job, &got, &best);
+    search = dpari_auto_lay(job, work);
+    dpari_auto_rules(search, job);
+    dpari_auto_climb(search, job, job->nodes);
+    dpari_auto_again(search, job, &got, &best);
     st = dpari_auto_search(job, &got, &best, work, bytes - front);
-    *s = got;
+    *schedule = got;
     *result = best;
     return st;
 }

@@ -45,7 +45,7 @@
  * sufficient. The message is, for example, "cannot fit: rank 2 needs 3 activations of 10 bytes, its
  * cap is 20".
  */
-DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             const dpar_schedule_optimize_desc *job,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why);

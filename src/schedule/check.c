@@ -77,38 +77,38 @@ typedef struct dpari_proof {
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Writes an action without its partner in a pair, which may not exist. */
-static void dpari_proof_put(const dpar_action *a, dpar_text *t)
+static void dpari_proof_put(const dpar_action *action, dpar_text *text)
 {
-    dpar_action one = *a;
+    dpar_action one = *action;
     one.joined = 0;
-    dpar_action_write(&one, t);
+    dpar_action_write(&one, text);
 }
 
 /* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
  * second by b. */
-static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
-                              const dpar_action *a, const dpar_action *b)
+static void dpari_proof_words(dpar_text *text, const char *form, int64_t m, int64_t n,
+                              const dpar_action *action, const dpar_action *b)
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpari_text_int(t, m);
+            dpari_text_int(text, m);
             m = n;
         } else if (*form == '@') {
-            dpari_proof_put(a, t);
-            a = b;
+            dpari_proof_put(action, text);
+            action = b;
         } else {
-            dpari_text_char(t, *form);
+            dpari_text_char(text, *form);
         }
     }
 }
 
-static dpar_status dpari_proof_say(const dpari_proof *w, const char *form, int64_t m, int64_t n,
-                                   const dpar_action *a, const dpar_action *b)
+static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, int64_t m, int64_t n,
+                                   const dpar_action *action, const dpar_action *b)
 {
     dpar_text t;
-    if (w->why != NULL) {
-        dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-        dpari_proof_words(&t, form, m, n, a, b);
+    if (proof->why != NULL) {
+        dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+        dpari_proof_words(&t, form, m, n, action, b);
     }
     return DPAR_E_ARG;
 }
@@ -135,107 +135,109 @@ static int32_t dpari_proof_kind(uint32_t set)
 
 /* ---- shape and memory ----------------------------------------------------------------------- */
 
-static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *why)
 {
     int32_t r;
-    if (s->begin[0] != 0) {
-        return dpari_wrong(why, "begin[0] is %ld; it must be 0", s->begin[0]);
+    if (schedule->begin[0] != 0) {
+        return dpari_wrong(why, "begin[0] is %ld; it must be 0", schedule->begin[0]);
     }
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
     }
-    if (s->begin[s->ranks] >= INT32_MAX) {
+    if (schedule->begin[schedule->ranks] >= INT32_MAX) {
         return dpari_wrong(why, "the schedule has %ld actions; at most 2147483646 can be checked",
-                           s->begin[s->ranks]);
+                           schedule->begin[schedule->ranks]);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
 {
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
+        schedule->stages > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "the schedule has %d ranks and %d stages; 1 to 65535 are allowed",
-                           s->ranks, s->stages);
+                           schedule->ranks, schedule->stages);
     }
-    if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
+    if (schedule->chain < 1 || schedule->stages % schedule->chain != 0) {
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
+                           schedule->stages);
     }
-    if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+    if (schedule->micro_batches < 1 || schedule->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(why, "the schedule has %d micro-batches; 1 to 65535 are allowed",
-                           s->micro_batches);
+                           schedule->micro_batches);
     }
-    if (s->slices < 1 || s->micro_batches % s->slices != 0) {
-        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
-                           s->micro_batches);
+    if (schedule->slices < 1 || schedule->micro_batches % schedule->slices != 0) {
+        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", schedule->slices,
+                           schedule->micro_batches);
     }
-    return dpari_proof_begins(s, why);
+    return dpari_proof_begins(schedule, why);
 }
 
 /* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
  * actions than cells, because a correct schedule has a forward for each cell. */
-DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *schedule)
 {
-    int64_t cells = (int64_t)s->chain * s->micro_batches;
-    return cells <= s->begin[s->ranks] ? cells : 0;
+    int64_t cells = (int64_t)schedule->chain * schedule->micro_batches;
+    return cells <= schedule->begin[schedule->ranks] ? cells : 0;
 }
 
 /* The bytes of all arrays, where each action has a link of so many bytes. */
-DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *schedule, int64_t link)
 {
-    if (dpari_proof_shape(s, NULL) != DPAR_OK) {
+    if (dpari_proof_shape(schedule, NULL) != DPAR_OK) {
         return -1;
     }
-    return dpari_whole_words(link * s->begin[s->ranks] +
-                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-                             ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks +
-                             2 * (int64_t)s->micro_batches + s->stages);
+    return dpari_whole_words(link * schedule->begin[schedule->ranks] +
+                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(schedule) +
+                             ((int64_t)sizeof(dpari_proof_lane) + 12) * schedule->ranks +
+                             2 * (int64_t)schedule->micro_batches + schedule->stages);
 }
 
-DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
                                              const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
-    return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
+    return dpari_proof_size(schedule, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
 /* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
  * checked. */
-static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
+static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, int run, void *mem,
                             dpar_why *why)
 {
-    int64_t cells = dpari_proof_cells(s), links = run ? s->begin[s->ranks] : 0;
+    int64_t cells = dpari_proof_cells(schedule), links = run ? schedule->begin[schedule->ranks] : 0;
     int32_t r;
-    dpari_zero(w, sizeof(*w));
-    dpari_zero(mem, (size_t)dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0));
-    w->s = s;
-    w->why = why;
-    w->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
-    w->lane = (dpari_proof_lane *)(void *)(w->cell + cells);
-    w->ready = (int32_t *)(void *)(w->lane + s->ranks);
-    w->key = w->ready + s->ranks;
-    w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
-    w->stage = (uint8_t *)(void *)(w->chain + s->micro_batches);
-    w->link = run ? (dpari_proof_link *)mem : NULL;
-    w->pending = -1;
-    for (r = 0; r < s->micro_batches; r++) {
-        w->chain[r] = DPARI_NO_CHAIN;
+    dpari_zero(proof, sizeof(*proof));
+    dpari_zero(mem,
+               (size_t)dpari_proof_size(schedule, run ? (int64_t)sizeof(dpari_proof_link) : 0));
+    proof->s = schedule;
+    proof->why = why;
+    proof->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
+    proof->lane = (dpari_proof_lane *)(void *)(proof->cell + cells);
+    proof->ready = (int32_t *)(void *)(proof->lane + schedule->ranks);
+    proof->key = proof->ready + schedule->ranks;
+    proof->chain = (uint16_t *)(void *)(proof->key + 2 * (int64_t)schedule->ranks);
+    proof->stage = (uint8_t *)(void *)(proof->chain + schedule->micro_batches);
+    proof->link = run ? (dpari_proof_link *)mem : NULL;
+    proof->pending = -1;
+    for (r = 0; r < schedule->micro_batches; r++) {
+        proof->chain[r] = DPARI_NO_CHAIN;
     }
-    for (r = 0; r < s->ranks; r++) {
-        w->lane[r].at = (int32_t)s->begin[r];
-        w->lane[r].end = (int32_t)s->begin[r + 1];
+    for (r = 0; r < schedule->ranks; r++) {
+        proof->lane[r].at = (int32_t)schedule->begin[r];
+        proof->lane[r].end = (int32_t)schedule->begin[r + 1];
     }
 }
 
 /* ---- access --------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
+DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *proof, int32_t stage,
                                                        int32_t micro)
 {
-    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micro_batches + micro];
+    return &proof->cell[(int64_t)(stage % proof->s->chain) * proof->s->micro_batches + micro];
 }
 
 static int dpari_proof_is(int32_t kind, uint32_t set)
@@ -250,94 +252,102 @@ static int dpari_proof_way(int32_t kind)
 }
 
 /* The cell of a message's other end. */
-static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
+static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
-    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
+    return dpari_proof_at(proof, dpar_schedule_partner(proof->s, action->kind, action->stage),
+                          action->micro_batch);
 }
 
 /* ---- each action on its own ----------------------------------------------------------------- */
 
 /* Collects the kinds of all actions and checks that they exist. */
-static dpar_status dpari_proof_kinds(dpari_proof *w)
+static dpar_status dpari_proof_kinds(dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     int32_t r;
     int64_t i;
-    for (r = 0; r < s->ranks; r++) {
-        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_wrong(
-                    w->why, "rank %d: action %ld of its list has kind %d; kinds are 0 to %d", r,
-                    i - s->begin[r], (int32_t)s->action[i].kind, (int32_t)DPAR_ACTION_COUNT - 1);
+    for (r = 0; r < schedule->ranks; r++) {
+        for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+            if (schedule->action[i].kind >= DPAR_ACTION_COUNT) {
+                return dpari_wrong(proof->why,
+                                   "rank %d: action %ld of its list has kind %d; kinds are 0 to %d",
+                                   r, i - schedule->begin[r], (int32_t)schedule->action[i].kind,
+                                   (int32_t)DPAR_ACTION_COUNT - 1);
             }
-            w->kinds |= 1u << s->action[i].kind;
+            proof->kinds |= 1u << schedule->action[i].kind;
         }
     }
     return DPAR_OK;
 }
 
 /* Checks a joined forward, which is the last action of its rank if `last` is 1. */
-static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
-                                      int last)
+static dpar_status dpari_proof_joined(const dpari_proof *proof, int32_t r,
+                                      const dpar_action *action, int last)
 {
-    if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
-        !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(w, "rank #: @ is joined, but it is not an F that a B or I follows",
-                               r, 0, a, NULL);
+    if (action->joined != 1 || action->kind != DPAR_ACTION_FORWARD || last || action[1].joined ||
+        !dpari_proof_is(action[1].kind, DPARI_SET_GRADIENT)) {
+        return dpari_proof_say(proof,
+                               "rank #: @ is joined, but it is not an F that a B or I follows", r,
+                               0, action, NULL);
     }
-    if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
-        return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
+    if (action[1].stage == action->stage && action[1].micro_batch == action->micro_batch) {
+        return dpari_proof_say(proof, "rank #: @ is joined with its own @", r, 0, action,
+                               action + 1);
     }
     return DPAR_OK;
 }
 
 /* Checks that a message connects neighbouring stages on two ranks and names the right peer. */
-static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_message(const dpari_proof *proof, int32_t r,
+                                       const dpar_action *action)
 {
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
+    int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage);
     if (there < 0) {
-        return dpari_proof_say(w, "rank #: @ has no partner, because stage # ends its chain", r,
-                               a->stage, a, NULL);
+        return dpari_proof_say(proof, "rank #: @ has no partner, because stage # ends its chain", r,
+                               action->stage, action, NULL);
     }
-    if (w->s->rank_of[there] == r) {
-        return dpari_proof_say(w, "rank #: @ is not needed, because stage # is on the same rank", r,
-                               there, a, NULL);
+    if (proof->s->rank_of[there] == r) {
+        return dpari_proof_say(proof,
+                               "rank #: @ is not needed, because stage # is on the same rank", r,
+                               there, action, NULL);
     }
-    if (a->peer != w->s->rank_of[there]) {
-        return dpari_proof_say(w, "rank #: @ has peer #, but its other end is on another rank", r,
-                               a->peer, a, NULL);
+    if (action->peer != proof->s->rank_of[there]) {
+        return dpari_proof_say(proof, "rank #: @ has peer #, but its other end is on another rank",
+                               r, action->peer, action, NULL);
     }
     return DPAR_OK;
 }
 
 /* Checks that the numbers of an action are in range, that its stage is on its rank and that its
  * micro-batch passes one chain only. After this check an action has a cell. */
-static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    const dpar_schedule *s = w->s;
-    int32_t chain = a->stage / s->chain;
-    if (a->stage >= s->stages) {
-        return dpari_proof_say(w, "rank #: @ does not exist, there are only # stages", r, s->stages,
-                               a, NULL);
+    const dpar_schedule *schedule = proof->s;
+    int32_t chain = action->stage / schedule->chain;
+    if (action->stage >= schedule->stages) {
+        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # stages", r,
+                               schedule->stages, action, NULL);
     }
-    if (s->rank_of[a->stage] != r) {
-        return dpari_proof_say(w, "rank #: the stage of @ is on rank #", r, s->rank_of[a->stage], a,
-                               NULL);
+    if (schedule->rank_of[action->stage] != r) {
+        return dpari_proof_say(proof, "rank #: the stage of @ is on rank #", r,
+                               schedule->rank_of[action->stage], action, NULL);
     }
-    if (!dpari_action_has_micro(a->kind)) {
+    if (!dpari_action_has_micro(action->kind)) {
         return DPAR_OK;
     }
-    if (a->micro_batch >= s->micro_batches) {
-        return dpari_proof_say(w, "rank #: @ does not exist, there are only # micro-batches", r,
-                               s->micro_batches, a, NULL);
+    if (action->micro_batch >= schedule->micro_batches) {
+        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # micro-batches", r,
+                               schedule->micro_batches, action, NULL);
     }
-    if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
-        return dpari_proof_say(w,
-                               "rank #: the micro-batch of @ is also in the chain from stage # on",
-                               r, w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
+    if (proof->chain[action->micro_batch] != DPARI_NO_CHAIN &&
+        proof->chain[action->micro_batch] != chain) {
+        return dpari_proof_say(
+            proof, "rank #: the micro-batch of @ is also in the chain from stage # on", r,
+            proof->chain[action->micro_batch] * (int64_t)schedule->chain, action, NULL);
     }
-    w->chain[a->micro_batch] = (uint16_t)chain;
-    return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
+    proof->chain[action->micro_batch] = (uint16_t)chain;
+    return dpari_proof_is(action->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(proof, r, action)
+                                                            : DPAR_OK;
 }
 
 /* ---- order in a rank ------------------------------------------------------------------------ */
@@ -362,117 +372,121 @@ static uint32_t dpari_proof_later(int32_t kind)
 
 /* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
  * them needs a. */
-static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
+static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const dpar_action *action,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
-    uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
+    uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
-        return dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+        return dpari_proof_say(proof, "rank #: @ comes after @, which needs it", r, 0, action,
+                               &needs);
     }
     return DPAR_OK;
 }
 
 /* Checks that an F, B or I comes before the actions on the same rank that need its result: those of
  * the neighbouring stage and of the next slice. */
-static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_local(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
     uint32_t set =
-        a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage),
-            slice = a->micro_batch % w->s->slices;
-    int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
+        action->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage),
+            slice = action->micro_batch % proof->s->slices;
+    int32_t next = action->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
-    if (there >= 0 && w->s->rank_of[there] == r) {
-        st = dpari_proof_after(w, r, a, set, there, a->micro_batch);
+    if (there >= 0 && proof->s->rank_of[there] == r) {
+        st = dpari_proof_after(proof, r, action, set, there, action->micro_batch);
     }
-    if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
-        st = dpari_proof_after(w, r, a, set, a->stage, a->micro_batch + next);
+    if (st == DPAR_OK && slice + next >= 0 && slice + next < proof->s->slices) {
+        st = dpari_proof_after(proof, r, action, set, action->stage, action->micro_batch + next);
     }
     return st;
 }
 
 /* Checks the place of an action in its rank's list and enters it in its cell. */
-static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
+    dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
-    if (dpari_proof_is(a->kind, cell->seen)) {
-        return dpari_proof_say(w, "rank #: @ is listed twice", r, 0, a, NULL);
+    if (dpari_proof_is(action->kind, cell->seen)) {
+        return dpari_proof_say(proof, "rank #: @ is listed twice", r, 0, action, NULL);
     }
-    if (a->kind == DPAR_ACTION_BACKWARD) {
+    if (action->kind == DPAR_ACTION_BACKWARD) {
         twin = split & cell->seen;
-    } else if (dpari_proof_is(a->kind, split)) {
+    } else if (dpari_proof_is(action->kind, split)) {
         twin = (uint32_t)DPARI_SET_B & cell->seen;
     }
     if (twin != 0) {
-        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
-        return dpari_proof_say(w,
+        dpar_action other =
+            dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
+        return dpari_proof_say(proof,
                                "rank #: @ and @ exclude each other, because a B is I and W in one",
-                               r, 0, &other, a);
+                               r, 0, &other, action);
     }
-    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
-    if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
-        st = dpari_proof_local(w, r, a);
+    st = dpari_proof_after(proof, r, action, dpari_proof_later(action->kind), action->stage,
+                           action->micro_batch);
+    if (st == DPAR_OK && dpari_proof_is(action->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
+        st = dpari_proof_local(proof, r, action);
     }
-    cell->seen = (uint16_t)(cell->seen | 1u << a->kind);
+    cell->seen = (uint16_t)(cell->seen | 1u << action->kind);
     return st;
 }
 
 /* Checks an action against the state of its stage, sharding and reduction, and updates the state.
  */
-static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
+static dpar_status dpari_proof_state(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
-    uint8_t *state = &w->stage[a->stage];
+    uint8_t *state = &proof->stage[action->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
-    if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(w, "rank #: @, but stage # is already unsharded", r, a->stage, a,
-                               NULL);
+    if (action->kind == DPAR_ACTION_UNSHARD && unsharded) {
+        return dpari_proof_say(proof, "rank #: @, but stage # is already unsharded", r,
+                               action->stage, action, NULL);
     }
     if (!unsharded &&
-        (a->kind == DPAR_ACTION_RESHARD ||
-         (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(w, "rank #: @, but stage # is not unsharded there", r, a->stage, a,
-                               NULL);
+        (action->kind == DPAR_ACTION_RESHARD || (dpari_proof_is(action->kind, DPARI_SET_COMPUTE) &&
+                                                 (proof->kinds & DPARI_SET_SHARDING) != 0))) {
+        return dpari_proof_say(proof, "rank #: @, but stage # is not unsharded there", r,
+                               action->stage, action, NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
-        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
-        return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
+        dpari_proof_is(action->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
+        return dpari_proof_say(proof, "rank #: @ comes after #REDUCE_GRAD", r, action->stage,
+                               action, NULL);
     }
-    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
+    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
-            return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
-                                   NULL);
+            return dpari_proof_say(proof, "rank #: @ has no #REDUCE_GRAD before it", r,
+                                   action->stage, action, NULL);
         }
         *state |= DPARI_STAGE_WAITED;
-    } else if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+    } else if (dpari_proof_is(action->kind, DPARI_SET_SHARDING)) {
         *state ^= DPARI_STAGE_UNSHARDED;
-    } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
+    } else if (dpari_proof_is(action->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;
-    } else if (a->kind == DPAR_ACTION_REDUCE_GRAD) {
+    } else if (action->kind == DPAR_ACTION_REDUCE_GRAD) {
         *state |= DPARI_STAGE_REDUCED;
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
+static dpar_status dpari_proof_list(dpari_proof *proof, int32_t r)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     dpar_status st = DPAR_OK;
     int64_t i;
-    for (i = s->begin[r]; i < s->begin[r + 1] && st == DPAR_OK; i++) {
-        const dpar_action *a = &s->action[i];
-        if (a->joined) {
-            st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
+    for (i = schedule->begin[r]; i < schedule->begin[r + 1] && st == DPAR_OK; i++) {
+        const dpar_action *action = &schedule->action[i];
+        if (action->joined) {
+            st = dpari_proof_joined(proof, r, action, i + 1 == schedule->begin[r + 1]);
         }
-        if (st == DPAR_OK && a->kind != DPAR_ACTION_IDLE) {
-            st = dpari_proof_ids(w, r, a);
+        if (st == DPAR_OK && action->kind != DPAR_ACTION_IDLE) {
+            st = dpari_proof_ids(proof, r, action);
             if (st == DPAR_OK) {
-                st = dpari_proof_state(w, r, a);
+                st = dpari_proof_state(proof, r, action);
             }
-            if (st == DPAR_OK && dpari_action_has_micro(a->kind)) {
-                st = dpari_proof_order(w, r, a);
+            if (st == DPAR_OK && dpari_action_has_micro(action->kind)) {
+                st = dpari_proof_order(proof, r, action);
             }
         }
     }
@@ -483,84 +497,87 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
 
 /* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
  * on the kinds `seen`. */
-static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
+static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
     int32_t kind;
     if ((seen >> DPAR_ACTION_RELOAD & 1) != 0) {
         set |= 1u << DPAR_ACTION_OFFLOAD;
     }
-    if ((w->kinds & DPARI_SET_TRAINING) != 0) {
+    if ((proof->kinds & DPARI_SET_TRAINING) != 0) {
         set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_ACTION_SEND_F;
-         kind <= DPAR_ACTION_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t there = dpar_schedule_partner(w->s, kind, stage);
-        if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
-            (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
+         kind <= DPAR_ACTION_RECV_B && (proof->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+        int32_t there = dpar_schedule_partner(proof->s, kind, stage);
+        if (there >= 0 && proof->s->rank_of[there] != proof->s->rank_of[stage] &&
+            (!dpari_proof_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
     }
     return set;
 }
 
-static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int32_t micro)
+static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage, int32_t micro)
 {
-    uint32_t seen = dpari_proof_at(w, stage, micro)->seen;
-    uint32_t set = dpari_proof_expected(w, stage, seen), extra = seen & ~set & DPARI_SET_MESSAGES;
+    uint32_t seen = dpari_proof_at(proof, stage, micro)->seen;
+    uint32_t set = dpari_proof_expected(proof, stage, seen),
+             extra = seen & ~set & DPARI_SET_MESSAGES;
     dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
-        return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, "rank #: @ is missing", proof->s->rank_of[stage], 0, &a,
+                               NULL);
     }
     if (extra != 0) {
-        return dpari_proof_say(w, "rank #: @ is not needed, because there is no backward",
-                               w->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, "rank #: @ is not needed, because there is no backward",
+                               proof->s->rank_of[stage], 0, &a, NULL);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_micros(const dpari_proof *w)
+static dpar_status dpari_proof_micros(const dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
+    const dpar_schedule *schedule = proof->s;
     dpar_status st = DPAR_OK;
     int32_t m, k;
-    for (m = 0; m < s->micro_batches; m++) {
-        if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is in no list", m, s->micro_batches);
+    for (m = 0; m < schedule->micro_batches; m++) {
+        if (proof->chain[m] == DPARI_NO_CHAIN) {
+            return dpari_wrong(proof->why, "micro-batch %d of %d is in no list", m,
+                               schedule->micro_batches);
         }
-        if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_wrong(w->why,
+        if (proof->chain[m] != proof->chain[m - m % schedule->slices]) {
+            return dpari_wrong(proof->why,
                                "%d and %d are slices of one micro-batch, but pass different chains",
-                               m - m % s->slices, m);
+                               m - m % schedule->slices, m);
         }
     }
-    for (k = 0; k < s->chain && st == DPAR_OK; k++) {
-        for (m = 0; m < s->micro_batches && st == DPAR_OK; m++) {
-            st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
+    for (k = 0; k < schedule->chain && st == DPAR_OK; k++) {
+        for (m = 0; m < schedule->micro_batches && st == DPAR_OK; m++) {
+            st = dpari_proof_complete(proof, proof->chain[m] * schedule->chain + k, m);
         }
     }
     return st;
 }
 
 /* Checks the final state of all stages. */
-static dpar_status dpari_proof_stages(const dpari_proof *w)
+static dpar_status dpari_proof_stages(const dpari_proof *proof)
 {
-    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
+    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, proof->kinds);
     int32_t k;
-    if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
-        return dpari_wrong(w->why, "there is a REDUCE_GRAD, but no backward");
+    if (reduces && (proof->kinds & DPARI_SET_TRAINING) == 0) {
+        return dpari_wrong(proof->why, "there is a REDUCE_GRAD, but no backward");
     }
-    for (k = 0; k < w->s->stages; k++) {
-        if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_wrong(w->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
-                               (int32_t)w->s->rank_of[k], k, k);
+    for (k = 0; k < proof->s->stages; k++) {
+        if ((proof->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
+            return dpari_wrong(proof->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
+                               (int32_t)proof->s->rank_of[k], k, k);
         }
-        if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
-            (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing",
-                               (int32_t)w->s->rank_of[k], k);
+        if (reduces && (proof->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
+            (proof->stage[k] & DPARI_STAGE_REDUCED) == 0) {
+            return dpari_wrong(proof->why, "rank %d: %dREDUCE_GRAD is missing",
+                               (int32_t)proof->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -570,73 +587,74 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
 
 /* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
  * O(its actions) however many ranks there are. */
-static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
+static void dpari_proof_forget(const dpari_proof *proof, int32_t r, int32_t value)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
-            w->key[2 * w->s->action[i].peer] = value;
-            w->key[2 * w->s->action[i].peer + 1] = value;
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        if (dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES)) {
+            proof->key[2 * proof->s->action[i].peer] = value;
+            proof->key[2 * proof->s->action[i].peer + 1] = value;
         }
     }
 }
 
 /* Numbers the sends of rank r on each of its channels. */
-static void dpari_proof_number(const dpari_proof *w, int32_t r)
+static void dpari_proof_number(const dpari_proof *proof, int32_t r)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] =
-                w->key[2 * a->peer]++;
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
+            dpari_proof_at(proof, action->stage, action->micro_batch)
+                ->send[dpari_proof_way(action->kind)] = proof->key[2 * action->peer]++;
         }
     }
-    dpari_proof_forget(w, r, 0);
+    dpari_proof_forget(proof, r, 0);
 }
 
 /* Returns send number n of rank q to rank r, counted from 0. It exists. */
-static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
+static const dpar_action *dpari_proof_nth(const dpari_proof *proof, int32_t q, int32_t r, int32_t n)
 {
-    int64_t i = w->s->begin[q];
+    int64_t i = proof->s->begin[q];
     for (;; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_SENDS) && a->peer == r && n-- == 0) {
-            return a;
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_SENDS) && action->peer == r && n-- == 0) {
+            return action;
         }
     }
 }
 
 /* Checks that rank r receives the messages of each peer in the order in which the peer sends them.
  */
-static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
+static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
 {
     int64_t i;
-    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
-            int32_t n = w->key[2 * a->peer]++;
-            if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
-                return dpari_proof_say(w,
+    for (i = proof->s->begin[r]; i < proof->s->begin[r + 1]; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
+            int32_t n = proof->key[2 * action->peer]++;
+            if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
+                return dpari_proof_say(proof,
                                        "rank #: @ is in the place where rank # sends @; without "
                                        "tags (NCCL) it receives the wrong data",
-                                       r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
+                                       r, action->peer, action,
+                                       dpari_proof_nth(proof, action->peer, r, n));
             }
         }
     }
-    dpari_proof_forget(w, r, 0);
+    dpari_proof_forget(proof, r, 0);
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_channels(const dpari_proof *w)
+static dpar_status dpari_proof_channels(const dpari_proof *proof)
 {
     dpar_status st = DPAR_OK;
     int32_t r;
-    for (r = 0; r < w->s->ranks; r++) {
-        dpari_proof_number(w, r);
+    for (r = 0; r < proof->s->ranks; r++) {
+        dpari_proof_number(proof, r);
     }
-    for (r = 0; r < w->s->ranks && st == DPAR_OK; r++) {
-        st = dpari_proof_channel(w, r);
+    for (r = 0; r < proof->s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_channel(proof, r);
     }
     return st;
 }
@@ -644,202 +662,204 @@ static dpar_status dpari_proof_channels(const dpari_proof *w)
 /* ---- the run: ranks advance until each waits for another ------------------------------------ */
 
 /* True if messages are posted and wait in queues. */
-static int dpari_proof_queues(const dpari_proof *w)
+static int dpari_proof_queues(const dpari_proof *proof)
 {
-    return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
-           w->transport <= DPAR_TRANSPORT_EDGE;
+    return proof->link != NULL && proof->transport >= DPAR_TRANSPORT_RANK &&
+           proof->transport <= DPAR_TRANSPORT_EDGE;
 }
 
 /* Adds a rank to the stack of those that may be able to continue. */
-static void dpari_proof_wake(dpari_proof *w, int32_t r)
+static void dpari_proof_wake(dpari_proof *proof, int32_t r)
 {
-    if (!w->lane[r].queued) {
-        w->lane[r].queued = 1;
-        w->ready[w->ready_count++] = r;
+    if (!proof->lane[r].queued) {
+        proof->lane[r].queued = 1;
+        proof->ready[proof->ready_count++] = r;
     }
 }
 
-static int dpari_proof_done(const dpari_proof *w, int64_t i)
+static int dpari_proof_done(const dpari_proof *proof, int64_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro_batch)->done);
+    const dpar_action *action = &proof->s->action[i];
+    return dpari_proof_is(action->kind,
+                          dpari_proof_at(proof, action->stage, action->micro_batch)->done);
 }
 
-static void dpari_proof_do(dpari_proof *w, int64_t i)
+static void dpari_proof_do(dpari_proof *proof, int64_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    if (dpari_action_has_micro(a->kind)) {
-        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
-        cell->done = (uint16_t)(cell->done | 1u << a->kind);
+    const dpar_action *action = &proof->s->action[i];
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
+        cell->done = (uint16_t)(cell->done | 1u << action->kind);
     }
 }
 
 /* Returns the stage on another rank from which a computation gets its data, or -1 if there is none.
  */
-static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
+static int32_t dpari_proof_source(const dpar_schedule *schedule, const dpar_action *action)
 {
     int32_t from = -1;
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        from = dpari_schedule_before(s, a->stage);
-    } else if (dpari_proof_is(a->kind, DPARI_SET_GRADIENT)) {
-        from = dpari_schedule_behind(s, a->stage);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        from = dpari_schedule_before(schedule, action->stage);
+    } else if (dpari_proof_is(action->kind, DPARI_SET_GRADIENT)) {
+        from = dpari_schedule_behind(schedule, action->stage);
     }
-    return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
+    return from >= 0 && schedule->rank_of[from] != schedule->rank_of[action->stage] ? from : -1;
 }
 
 /* True if the data that a computation needs from another rank have not arrived. */
-static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
+static int dpari_proof_waits(const dpari_proof *proof, const dpar_action *action)
 {
-    int32_t from = dpari_proof_source(w->s, a);
-    int forward = a->kind == DPAR_ACTION_FORWARD;
+    int32_t from = dpari_proof_source(proof->s, action);
+    int forward = action->kind == DPAR_ACTION_FORWARD;
     if (from < 0) {
         return 0;
     }
-    if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
+    if ((proof->kinds & DPARI_SET_MESSAGES) != 0) {
         return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
-                               dpari_proof_at(w, a->stage, a->micro_batch)->done);
+                               dpari_proof_at(proof, action->stage, action->micro_batch)->done);
     }
-    return (dpari_proof_at(w, from, a->micro_batch)->done &
+    return (dpari_proof_at(proof, from, action->micro_batch)->done &
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
 /* Runs the rank's next computation, or both of a joined pair, unless it waits. Returns 1 if it ran.
  */
-static int dpari_proof_compute(dpari_proof *w, int32_t r)
+static int dpari_proof_compute(dpari_proof *proof, int32_t r)
 {
-    const dpar_action *a = &w->s->action[w->lane[r].at];
-    int k, count = 1 + a->joined;
+    const dpar_action *action = &proof->s->action[proof->lane[r].at];
+    int k, count = 1 + action->joined;
     for (k = 0; k < count; k++) {
-        if (dpari_proof_waits(w, a + k)) {
+        if (dpari_proof_waits(proof, action + k)) {
             return 0;
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t there = dpar_schedule_partner(w->s, a[k].kind, a[k].stage);
-        dpari_proof_do(w, w->lane[r].at + k);
-        if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
-            dpari_proof_wake(w, w->s->rank_of[there]);
+        int32_t there = dpar_schedule_partner(proof->s, action[k].kind, action[k].stage);
+        dpari_proof_do(proof, proof->lane[r].at + k);
+        if (there >= 0 && (proof->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(proof, proof->s->rank_of[there]);
         }
     }
-    w->lane[r].at += count;
+    proof->lane[r].at += count;
     return 1;
 }
 
 /* The following three run message i of the rank that is advanced and return 1, or return 0 if it
  * waits. Without a transport a send never waits and a receive waits for its send. */
-static int dpari_proof_free(dpari_proof *w, int32_t i)
+static int dpari_proof_free(dpari_proof *proof, int32_t i)
 {
-    const dpar_action *a = &w->s->action[i];
-    if (dpari_proof_is(a->kind, DPARI_SET_RECVS) &&
-        !dpari_proof_is(a->kind - 1 /* its send */, dpari_proof_mate_cell(w, a)->done)) {
+    const dpar_action *action = &proof->s->action[i];
+    if (dpari_proof_is(action->kind, DPARI_SET_RECVS) &&
+        !dpari_proof_is(action->kind - 1 /* its send */,
+                        dpari_proof_mate_cell(proof, action)->done)) {
         return 0;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_wake(w, a->peer);
+    dpari_proof_do(proof, i);
+    dpari_proof_wake(proof, action->peer);
     return 1;
 }
 
 /* BLOCKING: both ends run at the same time, once both are the next action of their rank. */
-static int dpari_proof_meet(dpari_proof *w, int32_t i)
+static int dpari_proof_meet(dpari_proof *proof, int32_t i)
 {
-    int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
-    if (w->lane[q].at != mate) {
+    int32_t q = proof->s->action[i].peer, mate = proof->link[i].mate;
+    if (proof->lane[q].at != mate) {
         return 0;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_do(w, mate);
-    w->lane[q].at++;
-    dpari_proof_wake(w, q);
+    dpari_proof_do(proof, i);
+    dpari_proof_do(proof, mate);
+    proof->lane[q].at++;
+    dpari_proof_wake(proof, q);
     return 1;
 }
 
 /* EAGER: a send waits for a free place in the buffer, a receive until its message is at the front.
  */
-static int dpari_proof_buffer(dpari_proof *w, int32_t i)
+static int dpari_proof_buffer(dpari_proof *proof, int32_t i)
 {
-    const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
-    const int32_t send = sends ? i : w->link[i].mate;
-    dpari_proof_link *queue = &w->link[w->link[send].first];
-    int32_t *held = &w->link[queue->mate].head;
-    if (sends && *held >= w->room) {
+    const int sends = dpari_proof_is(proof->s->action[i].kind, DPARI_SET_SENDS);
+    const int32_t send = sends ? i : proof->link[i].mate;
+    dpari_proof_link *queue = &proof->link[proof->link[send].first];
+    int32_t *held = &proof->link[queue->mate].head;
+    if (sends && *held >= proof->room) {
         return 0;
     }
-    if (!sends && (queue->head != send || !dpari_proof_done(w, send))) {
+    if (!sends && (queue->head != send || !dpari_proof_done(proof, send))) {
         return 0;
     }
     *held += sends ? 1 : -1;
     if (!sends) {
-        queue->head = w->link[send].next;
+        queue->head = proof->link[send].next;
     }
-    dpari_proof_do(w, i);
-    dpari_proof_wake(w, w->s->action[i].peer);
+    dpari_proof_do(proof, i);
+    dpari_proof_wake(proof, proof->s->action[i].peer);
     return 1;
 }
 
 /* The first message in the queue of message i that was not transferred. */
-static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
+static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 {
-    return w->link[w->link[i].first].head;
+    return proof->link[proof->link[i].first].head;
 }
 
 /* Transfers message i if it and its other end are posted and both are first in their queues. Both
  * are then added to `pending`. */
-static void dpari_proof_go(dpari_proof *w, int32_t i)
+static void dpari_proof_go(dpari_proof *proof, int32_t i)
 {
-    const dpar_action *list = w->s->action;
-    int32_t j = w->link[i].mate, end[2], k;
-    if (dpari_proof_head(w, i) != i || dpari_proof_head(w, j) != j ||
-        i >= w->lane[list[j].peer].at || j >= w->lane[list[i].peer].at) {
+    const dpar_action *list = proof->s->action;
+    int32_t j = proof->link[i].mate, end[2], k;
+    if (dpari_proof_head(proof, i) != i || dpari_proof_head(proof, j) != j ||
+        i >= proof->lane[list[j].peer].at || j >= proof->lane[list[i].peer].at) {
         return;
     }
     end[0] = i;
     end[1] = j;
     for (k = 0; k < 2; k++) {
-        dpari_proof_link *l = &w->link[end[k]];
-        dpari_proof_do(w, end[k]);
+        dpari_proof_link *l = &proof->link[end[k]];
+        dpari_proof_do(proof, end[k]);
         if (dpari_proof_is(list[end[k]].kind, DPARI_SET_RECVS)) {
-            dpari_proof_wake(w, list[end[1 - k]].peer);
+            dpari_proof_wake(proof, list[end[1 - k]].peer);
         }
-        w->link[l->first].head = l->next;
-        l->mate = w->pending;
-        w->pending = end[k];
+        proof->link[l->first].head = l->next;
+        l->mate = proof->pending;
+        proof->pending = end[k];
     }
 }
 
 /* Posts message i, then transfers all messages that this enables, one after the other. */
-static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
+static int dpari_proof_post(dpari_proof *proof, int32_t r, int32_t i)
 {
-    w->lane[r].at++;
-    dpari_proof_go(w, i);
-    while (w->pending >= 0) {
-        const dpari_proof_link *l = &w->link[w->pending];
-        w->pending = l->mate;
-        if (l->next >= 0 && dpari_proof_head(w, l->next) == l->next) {
-            dpari_proof_go(w, l->next);
+    proof->lane[r].at++;
+    dpari_proof_go(proof, i);
+    while (proof->pending >= 0) {
+        const dpari_proof_link *l = &proof->link[proof->pending];
+        proof->pending = l->mate;
+        if (l->next >= 0 && dpari_proof_head(proof, l->next) == l->next) {
+            dpari_proof_go(proof, l->next);
         }
     }
     return 1;
 }
 
 /* Runs the rank's next action. Returns 0 if it has to wait. */
-static int dpari_proof_step(dpari_proof *w, int32_t r)
+static int dpari_proof_step(dpari_proof *proof, int32_t r)
 {
-    int32_t i = w->lane[r].at;
+    int32_t i = proof->lane[r].at;
     int went;
-    if (!dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
-        return dpari_proof_compute(w, r);
+    if (!dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES)) {
+        return dpari_proof_compute(proof, r);
     }
-    if (dpari_proof_queues(w)) {
-        return dpari_proof_post(w, r, i);
+    if (dpari_proof_queues(proof)) {
+        return dpari_proof_post(proof, r, i);
     }
-    if (w->link == NULL) {
-        went = dpari_proof_free(w, i);
-    } else if (w->transport == DPAR_TRANSPORT_BLOCKING) {
-        went = dpari_proof_meet(w, i);
+    if (proof->link == NULL) {
+        went = dpari_proof_free(proof, i);
+    } else if (proof->transport == DPAR_TRANSPORT_BLOCKING) {
+        went = dpari_proof_meet(proof, i);
     } else {
-        went = dpari_proof_buffer(w, i);
+        went = dpari_proof_buffer(proof, i);
     }
-    w->lane[r].at += went;
+    proof->lane[r].at += went;
     return went;
 }
 
@@ -848,24 +868,25 @@ static int dpari_proof_step(dpari_proof *w, int32_t r)
 /* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
  * computation that waits for a queued message it is the first message of that queue. A rank at the
  * end of its list is stuck if one of its messages was not transferred. */
-static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
+static int32_t dpari_proof_stuck(const dpari_proof *proof, int32_t r)
 {
-    int32_t i = w->lane[r].at;
-    const dpar_action *a = &w->s->action[i];
-    if (i < w->lane[r].end) {
+    int32_t i = proof->lane[r].at;
+    const dpar_action *action = &proof->s->action[i];
+    if (i < proof->lane[r].end) {
         int32_t from;
         int way;
-        a += a->joined && !dpari_proof_waits(w, a);
-        if (!dpari_proof_queues(w)) {
-            return (int32_t)(a - w->s->action);
+        action += action->joined && !dpari_proof_waits(proof, action);
+        if (!dpari_proof_queues(proof)) {
+            return (int32_t)(action - proof->s->action);
         }
-        from = dpari_proof_source(w->s, a);
-        way = a->kind != DPAR_ACTION_FORWARD;
-        return dpari_proof_head(w,
-                                w->link[dpari_proof_at(w, from, a->micro_batch)->send[way]].mate);
+        from = dpari_proof_source(proof->s, action);
+        way = action->kind != DPAR_ACTION_FORWARD;
+        return dpari_proof_head(
+            proof, proof->link[dpari_proof_at(proof, from, action->micro_batch)->send[way]].mate);
     }
-    for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
-        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
+    for (i = (int32_t)proof->s->begin[r]; i < proof->lane[r].end; i++) {
+        if (dpari_proof_is(proof->s->action[i].kind, DPARI_SET_MESSAGES) &&
+            !dpari_proof_done(proof, i)) {
             return i;
         }
     }
@@ -880,80 +901,82 @@ typedef struct dpari_proof_wait {
 } dpari_proof_wait;
 
 /* Finds what a rank waits for if actions only wait for their data. */
-static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *a = &w->s->action[k->at];
-    int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
-    int32_t from =
-        message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
-    uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
+    const dpar_action *action = &proof->s->action[blocked->at];
+    int32_t message = dpari_proof_is(action->kind, DPARI_SET_MESSAGES);
+    int32_t from = message ? dpar_schedule_partner(proof->s, action->kind, action->stage)
+                           : dpari_proof_source(proof->s, action);
+    uint32_t seen = dpari_proof_at(proof, from, action->micro_batch)->seen;
     int32_t kind = DPAR_ACTION_FORWARD;
     if (message) { /* only a RECV waits, for its SEND */
-        kind = a->kind - 1;
-    } else if (a->kind != DPAR_ACTION_FORWARD) {
+        kind = action->kind - 1;
+    } else if (action->kind != DPAR_ACTION_FORWARD) {
         kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     }
-    k->needs = dpari_proof_action(kind, from, a->micro_batch);
-    k->other_rank = w->s->rank_of[from];
-    k->other = dpari_proof_stuck(w, k->other_rank);
+    blocked->needs = dpari_proof_action(kind, from, action->micro_batch);
+    blocked->other_rank = proof->s->rank_of[from];
+    blocked->other = dpari_proof_stuck(proof, blocked->other_rank);
 }
 
 /* Finds what a rank waits for on a transport. */
-static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_wait_message(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *a = &w->s->action[k->at];
-    int32_t mate = w->link[k->at].mate;
-    k->other_rank = a->peer;
-    if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-        mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
-    } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
-        mate = w->link[dpari_proof_head(w, mate)].mate; /* another message is at the front */
-        k->other_rank = k->rank;
+    const dpar_action *action = &proof->s->action[blocked->at];
+    int32_t mate = proof->link[blocked->at].mate;
+    blocked->other_rank = action->peer;
+    if (proof->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
+        mate = proof->link[dpari_proof_head(proof, blocked->at)].mate; /* the buffer is full */
+    } else if (proof->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(proof, mate)) {
+        mate =
+            proof->link[dpari_proof_head(proof, mate)].mate; /* another message is at the front */
+        blocked->other_rank = blocked->rank;
     }
-    k->needs = w->s->action[mate];
-    k->other = dpari_proof_queues(w) && mate < w->lane[k->other_rank].at
-                   ? dpari_proof_head(w, mate)
-                   : dpari_proof_stuck(w, k->other_rank);
+    blocked->needs = proof->s->action[mate];
+    blocked->other = dpari_proof_queues(proof) && mate < proof->lane[blocked->other_rank].at
+                         ? dpari_proof_head(proof, mate)
+                         : dpari_proof_stuck(proof, blocked->other_rank);
 }
 
-static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_blocker(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    if (w->link == NULL) {
-        dpari_proof_wait_data(w, k);
+    if (proof->link == NULL) {
+        dpari_proof_wait_data(proof, blocked);
     } else {
-        dpari_proof_wait_message(w, k);
+        dpari_proof_wait_message(proof, blocked);
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    k->rank = k->other_rank;
-    k->at = k->other;
-    dpari_proof_blocker(w, k);
+    blocked->rank = blocked->other_rank;
+    blocked->at = blocked->other;
+    dpari_proof_blocker(proof, blocked);
 }
 
 /* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
  * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
  * message does not depend on where the search started. */
-static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    dpari_proof_wait fast = *k, least;
+    dpari_proof_wait fast = *blocked, least;
     do {
-        dpari_proof_follow(w, k);
-        dpari_proof_follow(w, &fast);
-        dpari_proof_follow(w, &fast);
-    } while (fast.at != k->at);
-    least = *k;
+        dpari_proof_follow(proof, blocked);
+        dpari_proof_follow(proof, &fast);
+        dpari_proof_follow(proof, &fast);
+    } while (fast.at != blocked->at);
+    least = *blocked;
     do {
-        dpari_proof_follow(w, k);
-        least = k->at < least.at ? *k : least;
-    } while (k->at != fast.at);
-    *k = least;
+        dpari_proof_follow(proof, blocked);
+        least = blocked->at < least.at ? *blocked : least;
+    } while (blocked->at != fast.at);
+    *blocked = least;
 }
 
-static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
+static int dpari_proof_same(const dpar_action *action, const dpar_action *b)
 {
-    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
+    return action->kind == b->kind && action->stage == b->stage &&
+           action->micro_batch == b->micro_batch;
 }
 
 static const char *dpari_transport_name(int32_t transport)
@@ -970,65 +993,67 @@ static const char *dpari_transport_name(int32_t transport)
 
 /* Describes the first two members of the circle and counts the others. More would not fit into
  * dpar_why if the numbers are long. */
-static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
+static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
-    const dpar_action *list = w->s->action;
-    int32_t start = k->at, count = 0;
+    const dpar_action *list = proof->s->action;
+    int32_t start = blocked->at, count = 0;
     dpar_text t;
-    dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
-    dpar_text_put(&t, w->link == NULL ? "" : ": ");
+    dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+    dpar_text_put(&t, proof->link == NULL ? "endless: " : dpari_transport_name(proof->transport));
+    dpar_text_put(&t, proof->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
-            dpari_proof_words(&t, "rank # at @ waits for ", k->rank, 0, &list[k->at], NULL);
-            if (dpari_proof_same(&list[k->other], &k->needs)) {
-                dpari_proof_words(&t, "@ of rank #", k->other_rank, 0, &k->needs, NULL);
+            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, 0, &list[blocked->at],
+                              NULL);
+            if (dpari_proof_same(&list[blocked->other], &blocked->needs)) {
+                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, 0, &blocked->needs, NULL);
             } else {
-                dpari_proof_words(&t, "@ that rank # has after @", k->other_rank, 0, &k->needs,
-                                  &list[k->other]);
+                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank, 0,
+                                  &blocked->needs, &list[blocked->other]);
             }
         }
-        dpari_proof_follow(w, k);
-    } while (k->at != start);
+        dpari_proof_follow(proof, blocked);
+    } while (blocked->at != start);
     if (count > 2) {
         dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
     }
 }
 
 /* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
-static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck)
 {
     int32_t r, through = 0;
     dpari_proof_wait k;
-    for (r = w->s->ranks - 1; r >= 0; r--) {
-        dpari_proof_wake(w, r);
+    for (r = proof->s->ranks - 1; r >= 0; r--) {
+        dpari_proof_wake(proof, r);
     }
-    while (w->ready_count > 0) {
-        r = w->ready[--w->ready_count];
-        w->lane[r].queued = 0;
-        while (w->lane[r].at < w->lane[r].end && dpari_proof_step(w, r)) {
+    while (proof->ready_count > 0) {
+        r = proof->ready[--proof->ready_count];
+        proof->lane[r].queued = 0;
+        while (proof->lane[r].at < proof->lane[r].end && dpari_proof_step(proof, r)) {
         }
     }
-    for (r = 0; r < w->s->ranks; r++) {
-        through += w->lane[r].at == w->lane[r].end;
+    for (r = 0; r < proof->s->ranks; r++) {
+        through += proof->lane[r].at == proof->lane[r].end;
     }
-    if (through == w->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
+    if (through ==
+        proof->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
         return DPAR_OK;
     }
-    for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
-        stuck[r] = dpari_proof_stuck(w, r);
+    for (r = 0; r < proof->s->ranks && stuck != NULL; r++) {
+        stuck[r] = dpari_proof_stuck(proof, r);
     }
     k.rank = 0;
-    k.at = dpari_proof_stuck(w, k.rank);
+    k.at = dpari_proof_stuck(proof, k.rank);
     while (k.at < 0) {
         k.rank++;
-        k.at = dpari_proof_stuck(w, k.rank);
+        k.at = dpari_proof_stuck(proof, k.rank);
     }
-    if (w->why != NULL) {
-        dpari_proof_blocker(w, &k);
-        dpari_proof_circle(w, &k);
-        dpari_proof_say_circle(w, &k);
+    if (proof->why != NULL) {
+        dpari_proof_blocker(proof, &k);
+        dpari_proof_circle(proof, &k);
+        dpari_proof_say_circle(proof, &k);
     }
     return DPAR_E_STUCK;
 }
@@ -1036,35 +1061,35 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 /* ---- the check as a whole ------------------------------------------------------------------- */
 
 /* Checks everything but channels and deadlock. */
-static dpar_status dpari_proof_lists(dpari_proof *w)
+static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
-    const dpar_schedule *s = w->s;
-    dpar_status st = dpari_proof_kinds(w);
+    const dpar_schedule *schedule = proof->s;
+    dpar_status st = dpari_proof_kinds(proof);
     int32_t r;
-    for (r = 0; r < s->stages && st == DPAR_OK; r++) {
-        if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "rank_of[%d] is %d, but there are only %d ranks", r,
-                             (int32_t)s->rank_of[r], s->ranks);
+    for (r = 0; r < schedule->stages && st == DPAR_OK; r++) {
+        if (schedule->rank_of[r] >= schedule->ranks) {
+            st = dpari_wrong(proof->why, "rank_of[%d] is %d, but there are only %d ranks", r,
+                             (int32_t)schedule->rank_of[r], schedule->ranks);
         }
     }
-    for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
-        st = dpari_proof_list(w, r);
+    for (r = 0; r < schedule->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_list(proof, r);
     }
     if (st == DPAR_OK) {
-        st = dpari_proof_micros(w);
+        st = dpari_proof_micros(proof);
     }
-    return st == DPAR_OK ? dpari_proof_stages(w) : st;
+    return st == DPAR_OK ? dpari_proof_stages(proof) : st;
 }
 
 /* Proves the schedule without a transport. Not inlined, like dpari_proof_transport, so that the
  * frames of the two are not on the stack at the same time. */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *schedule,
                                                                int32_t flags, void *mem,
                                                                dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, s, 0, mem, why);
+    dpari_proof_lay(&w, schedule, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
         st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
@@ -1078,76 +1103,79 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 /* ---- transports ----------------------------------------------------------------------------- */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
+static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)
 {
-    switch (w->transport) {
-    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(a->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
+    switch (proof->transport) {
+    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(action->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * action->peer;
     case DPAR_TRANSPORT_EDGE:
-    case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    case DPAR_TRANSPORT_EAGER:
+        return 2 * action->peer + dpari_proof_is(action->kind, DPARI_SET_SENDS);
     default: return 0;
     }
 }
 
 /* Links the messages of a rank into its queues and enters its sends in their cells. All keys are -1
  * before and after the call. */
-static void dpari_proof_queue(dpari_proof *w, int32_t r)
+static void dpari_proof_queue(dpari_proof *proof, int32_t r)
 {
-    int32_t i, end = (int32_t)w->s->begin[r + 1];
-    for (i = (int32_t)w->s->begin[r]; i < end; i++) {
-        const dpar_action *a = &w->s->action[i];
-        int32_t sends = dpari_proof_is(a->kind, DPARI_SET_SENDS), *last;
-        if (!dpari_proof_is(a->kind, DPARI_SET_MESSAGES)) {
+    int32_t i, end = (int32_t)proof->s->begin[r + 1];
+    for (i = (int32_t)proof->s->begin[r]; i < end; i++) {
+        const dpar_action *action = &proof->s->action[i];
+        int32_t sends = dpari_proof_is(action->kind, DPARI_SET_SENDS), *last;
+        if (!dpari_proof_is(action->kind, DPARI_SET_MESSAGES)) {
             continue;
         }
-        last = &w->key[dpari_proof_key(w, a)];
-        w->link[i].next = -1;
-        w->link[i].first = *last < 0 ? i : w->link[*last].first;
-        w->link[i].head = w->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
+        last = &proof->key[dpari_proof_key(proof, action)];
+        proof->link[i].next = -1;
+        proof->link[i].first = *last < 0 ? i : proof->link[*last].first;
+        proof->link[i].head = proof->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
         if (*last >= 0) {
-            w->link[*last].next = i;
+            proof->link[*last].next = i;
         }
         *last = i;
         if (sends) {
-            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] = i;
+            dpari_proof_at(proof, action->stage, action->micro_batch)
+                ->send[dpari_proof_way(action->kind)] = i;
         }
     }
-    w->key[0] = w->key[1] = -1;
-    dpari_proof_forget(w, r, -1);
+    proof->key[0] = proof->key[1] = -1;
+    dpari_proof_forget(proof, r, -1);
 }
 
 /* Links all queues and connects the two ends of each message. */
-static void dpari_proof_connect(dpari_proof *w)
+static void dpari_proof_connect(dpari_proof *proof)
 {
-    int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
-    for (r = 0; r < 2 * w->s->ranks; r++) {
-        w->key[r] = -1;
+    int32_t r, i, count = (int32_t)proof->s->begin[proof->s->ranks];
+    for (r = 0; r < 2 * proof->s->ranks; r++) {
+        proof->key[r] = -1;
     }
-    for (r = 0; r < w->s->ranks; r++) {
-        dpari_proof_queue(w, r);
+    for (r = 0; r < proof->s->ranks; r++) {
+        dpari_proof_queue(proof, r);
     }
     for (i = 0; i < count; i++) {
-        const dpar_action *a = &w->s->action[i];
-        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
-            int32_t send = dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)];
-            w->link[i].mate = send;
-            w->link[send].mate = i;
+        const dpar_action *action = &proof->s->action[i];
+        if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
+            int32_t send =
+                dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)];
+            proof->link[i].mate = send;
+            proof->link[send].mate = i;
         }
     }
 }
 
 /* Checks that a schedule without messages needs none. */
-static dpar_status dpari_proof_lowered(const dpari_proof *w)
+static dpar_status dpari_proof_lowered(const dpari_proof *proof)
 {
     int32_t k;
-    for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
-        int32_t next = dpari_schedule_behind(w->s, k);
-        if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
+    for (k = 0; k < proof->s->stages && (proof->kinds & DPARI_SET_MESSAGES) == 0; k++) {
+        int32_t next = dpari_schedule_behind(proof->s, k);
+        if (next >= 0 && proof->s->rank_of[k] != proof->s->rank_of[next]) {
             return dpari_wrong(
-                w->why,
+                proof->why,
                 "stage %d on rank %d feeds stage %d on rank %d, but the schedule has no messages; "
                 "call dpar_schedule_lower first",
-                k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
+                k, (int32_t)proof->s->rank_of[k], next, (int32_t)proof->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -1155,11 +1183,11 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 
 /* Runs the schedule, which was proved before, on the transport. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
-    const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
+    const dpar_schedule *schedule, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, s, 1, mem, why);
+    dpari_proof_lay(&w, schedule, 1, mem, why);
     (void)dpari_proof_kinds(&w);
     st = dpari_proof_lowered(&w);
     if (st != DPAR_OK) {
@@ -1173,7 +1201,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 
 /* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
  * that its frame is gone before the proof. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *schedule,
                                                         const dpar_schedule_check_desc *how,
                                                         int64_t bytes, dpar_why *why)
 {
@@ -1186,40 +1214,40 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
         return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
     }
-    st = dpari_proof_shape(s, why);
+    st = dpari_proof_shape(schedule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (dpari_proof_cells(s) == 0) {
-        return dpari_wrong(why,
-                           "%d stages per chain and %d micro-batches need more than %ld actions",
-                           s->chain, s->micro_batches, s->begin[s->ranks]);
+    if (dpari_proof_cells(schedule) == 0) {
+        return dpari_wrong(
+            why, "%d stages per chain and %d micro-batches need more than %ld actions",
+            schedule->chain, schedule->micro_batches, schedule->begin[schedule->ranks]);
     }
-    needed = dpari_schedule_check_bytes(s, how);
+    needed = dpari_schedule_check_bytes(schedule, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     int32_t flags = how != NULL ? how->flags : 0;
-    dpar_status st = dpari_proof_arguments(s, how, bytes, why);
+    dpar_status st = dpari_proof_arguments(schedule, how, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (run) { /* the run itself shows whether the order of a channel matters */
         flags |= DPAR_CHECK_TAGGED;
     }
-    st = dpari_proof_rules(s, flags, mem, why);
+    st = dpari_proof_rules(schedule, flags, mem, why);
     if (st != DPAR_OK || !run) {
         return st;
     }
-    return dpari_proof_transport(s, how, mem, why);
+    return dpari_proof_transport(schedule, how, mem, why);
 }

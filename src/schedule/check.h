@@ -84,7 +84,7 @@ typedef struct dpar_schedule_check_desc {
  *    most one WAIT_REDUCE_GRAD after it.
  *  - All ranks together reach the end if actions wait for their data only.
  */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 

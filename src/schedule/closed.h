@@ -86,7 +86,7 @@ typedef struct dpar_formula {
  * check of the order.
  */
 DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
-                                               const dpar_schedule_times *t, int32_t what,
+                                               const dpar_schedule_times *times, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);
 
 #endif

@@ -60,24 +60,24 @@ static int dpari_job_add(int64_t *sum, int64_t value)
  * that no later sum overflows. */
 static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
-    const dpar_schedule_times *t = job->times;
+    const dpar_schedule_times *times = job->times;
     int64_t sum = 0, all;
     int32_t s;
     for (s = 0; s < job->stages; s++) {
-        int64_t f = dpari_each_at(&t->forward, s), i = dpari_each_at(&t->input, s);
-        int64_t w = dpari_each_at(&t->weight, s), b = dpari_each_at(&t->backward, s);
-        int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
-        if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
-            wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
+        int64_t f = dpari_each_at(&times->forward, s), i = dpari_each_at(&times->input, s);
+        int64_t w = dpari_each_at(&times->weight, s), b = dpari_each_at(&times->backward, s);
+        int64_t wide = dpari_each_at(&times->bandwidth, s), lag;
+        if (dpari_each_at(&times->latency, s) < 0 || dpari_each_at(&times->bytes, s) < 0 ||
+            wide < 0 || wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
             return dpari_wrong(
                 why,
                 "stage %d: times, latency and bytes must be 0 or more, and bandwidth "
                 "0 to INT64_MAX / 10",
                 s);
         }
-        lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
+        lag = dpari_each_at(&times->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
-                  : dpari_pipe_message(t, s);
+                  : dpari_pipe_message(times, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
             return dpari_say(DPAR_E_RANGE, why,
@@ -362,141 +362,144 @@ typedef struct dpari_search {
 } dpari_search;
 
 /* True if the stage's next action of this kind is ready at time `at` and the rank may choose it. */
-static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
+static int dpari_exact_ready(const dpari_search *search, int kind, int32_t s, int64_t at)
 {
-    int32_t r = x->q.rank[s];
+    int32_t r = search->q.rank[s];
     int64_t arrival;
-    if (!dpari_pipe_may(&x->q, kind, s)) {
+    if (!dpari_pipe_may(&search->q, kind, s)) {
         return 0;
     }
     if (kind == DPARI_W) {
-        return x->seen[r] == DPARI_NEVER;
+        return search->seen[r] == DPARI_NEVER;
     }
-    arrival = dpari_pipe_arrival(&x->q, kind, s);
-    return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
+    arrival = dpari_pipe_arrival(&search->q, kind, s);
+    return arrival != DPARI_NEVER && arrival <= at && arrival > search->seen[r];
 }
 
 /* Returns the first time at which the rank has a decision to make, or INT64_MAX if none is known.
  */
-static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
+static int64_t dpari_exact_wake(const dpari_search *search, int32_t r)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t wake = INT64_MAX;
     int32_t i, kind;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_W; kind++) {
             int64_t at = 0;
-            if (!dpari_pipe_may(q, kind, q->list[i])) {
+            if (!dpari_pipe_may(pipe, kind, pipe->list[i])) {
                 continue;
             }
             if (kind != DPARI_W) {
-                at = dpari_pipe_arrival(q, kind, q->list[i]);
+                at = dpari_pipe_arrival(pipe, kind, pipe->list[i]);
             }
-            if (at == DPARI_NEVER || at <= x->seen[r]) {
+            if (at == DPARI_NEVER || at <= search->seen[r]) {
                 continue;
             }
-            wake = dpari_least(wake, dpari_most(at, q->free[r]));
+            wake = dpari_least(wake, dpari_most(at, pipe->free[r]));
         }
     }
     return wake;
 }
 
 /* Computes for each stage and kind the earliest time at which the input of its next action can
- * arrive, q->next. Computes for each rank the earliest time at which it can continue, q->sum, which
- * is INT64_MAX if it has nothing left to run. */
-static void dpari_exact_arrivals(dpari_search *x)
+ * arrive, pipe->next. Computes for each rank the earliest time at which it can continue, pipe->sum,
+ * which is INT64_MAX if it has nothing left to run. */
+static void dpari_exact_arrivals(dpari_search *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int32_t k, s, r, back;
-    for (r = 0; r < q->ranks; r++) {
-        q->sum[r] = INT64_MAX;
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->sum[r] = INT64_MAX;
     }
-    for (k = 0; k < 2 * q->stages; k++) {
+    for (k = 0; k < 2 * pipe->stages; k++) {
         int kind;
         int64_t at, *next;
-        back = k >= q->stages;
+        back = k >= pipe->stages;
         kind = back ? DPARI_I : DPARI_F;
-        s = back ? 2 * q->stages - 1 - k : k;
-        r = q->rank[s];
-        next = &q->next[kind][s];
-        at = dpari_pipe_arrival(q, kind, s);
-        if (at == DPARI_NEVER) {           /* its producer has not started */
-            int32_t loss = k == q->stages; /* the I of the last stage follows its own F */
+        s = back ? 2 * pipe->stages - 1 - k : k;
+        r = pipe->rank[s];
+        next = &pipe->next[kind][s];
+        at = dpari_pipe_arrival(pipe, kind, s);
+        if (at == DPARI_NEVER) {              /* its producer has not started */
+            int32_t loss = k == pipe->stages; /* the I of the last stage follows its own F */
             int32_t from = back ? s + 1 : s - 1;
             int of = loss ? DPARI_F : kind;
             if (loss) {
                 from = s;
             }
-            at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
-            at += loss ? 0 : q->lag[back ? s : from];
+            at = dpari_most(pipe->free[pipe->rank[from]], pipe->next[of][from]) +
+                 pipe->time[of][from];
+            at += loss ? 0 : pipe->lag[back ? s : from];
         }
         *next = at;
-        if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
-            q->sum[r] = dpari_least(q->sum[r], at);
+        if (dpari_pipe_may(pipe, kind, s) && at > search->seen[r]) {
+            pipe->sum[r] = dpari_least(pipe->sum[r], at);
         }
-        if (back && x->seen[r] == DPARI_NEVER && dpari_pipe_may(q, DPARI_W, s)) {
-            q->sum[r] = 0;
+        if (back && search->seen[r] == DPARI_NEVER && dpari_pipe_may(pipe, DPARI_W, s)) {
+            pipe->sum[r] = 0;
         }
     }
-    for (r = 0; r < q->ranks; r++) {
-        q->sum[r] = dpari_most(q->sum[r], q->free[r]);
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->sum[r] = dpari_most(pipe->sum[r], pipe->free[r]);
     }
 }
 
 /* The time of all remaining actions of a stage and kind. */
-static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
+static int64_t dpari_exact_left(const dpari_pipe *pipe, int kind, int32_t s)
 {
-    return (q->micros - q->done[kind][s]) * q->time[kind][s];
+    return (pipe->micros - pipe->done[kind][s]) * pipe->time[kind][s];
 }
 
 /* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
  * or `fallback` if it has not started. */
-static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
+static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t fallback)
 {
-    if (!x->span) {
+    if (!search->span) {
         return 0;
     }
-    return x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+    return search->q.start[r] != DPARI_NEVER ? search->q.start[r] : fallback;
 }
 
 /* Returns a lower bound of the objective of all schedules that continue from this state. In the
  * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
  * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
  * rank and the I of this stage and later ones. Then come the W. */
-static int64_t dpari_exact_bound(dpari_search *x)
+static int64_t dpari_exact_bound(dpari_search *search)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t chain = 0, bound = 0;
-    int32_t s, r, last = q->micros - 1;
-    dpari_exact_arrivals(x);
-    for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
-            q->sum[r] = q->free[r];
+    int32_t s, r, last = pipe->micros - 1;
+    dpari_exact_arrivals(search);
+    for (r = 0; r < pipe->ranks; r++) {
+        if (pipe->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
+            pipe->sum[r] = pipe->free[r];
         }
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t left = dpari_exact_left(q, DPARI_F, s);
-        r = q->rank[s];
-        q->sum[r] += left;
-        chain += s > 0 ? q->lag[s - 1] : 0;
-        chain = left > 0 ? dpari_most(q->sum[r], chain + q->time[DPARI_F][s])
-                         : q->end[DPARI_F][(int64_t)s * q->micros + last];
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t left = dpari_exact_left(pipe, DPARI_F, s);
+        r = pipe->rank[s];
+        pipe->sum[r] += left;
+        chain += s > 0 ? pipe->lag[s - 1] : 0;
+        chain = left > 0 ? dpari_most(pipe->sum[r], chain + pipe->time[DPARI_F][s])
+                         : pipe->end[DPARI_F][(int64_t)s * pipe->micros + last];
     }
-    for (s = q->stages - 1; s >= 0; s--) {
-        int64_t left = dpari_exact_left(q, DPARI_I, s), whole;
-        r = q->rank[s];
-        q->sum[r] += left;
-        chain += q->lag[s];
-        chain = q->done[DPARI_I][s] <= last ? dpari_most(q->sum[r], chain + q->time[DPARI_I][s])
-                                            : q->end[DPARI_I][(int64_t)s * q->micros + last];
-        whole = chain + (q->split && q->done[DPARI_W][s] <= last ? q->time[DPARI_W][s] : 0);
-        bound = dpari_most(bound, whole - dpari_exact_zero(x, r, whole));
+    for (s = pipe->stages - 1; s >= 0; s--) {
+        int64_t left = dpari_exact_left(pipe, DPARI_I, s), whole;
+        r = pipe->rank[s];
+        pipe->sum[r] += left;
+        chain += pipe->lag[s];
+        chain = pipe->done[DPARI_I][s] <= last
+                    ? dpari_most(pipe->sum[r], chain + pipe->time[DPARI_I][s])
+                    : pipe->end[DPARI_I][(int64_t)s * pipe->micros + last];
+        whole =
+            chain + (pipe->split && pipe->done[DPARI_W][s] <= last ? pipe->time[DPARI_W][s] : 0);
+        bound = dpari_most(bound, whole - dpari_exact_zero(search, r, whole));
     }
-    for (s = 0; s < q->stages && q->split; s++) {
-        q->sum[q->rank[s]] += dpari_exact_left(q, DPARI_W, s);
+    for (s = 0; s < pipe->stages && pipe->split; s++) {
+        pipe->sum[pipe->rank[s]] += dpari_exact_left(pipe, DPARI_W, s);
     }
-    for (r = 0; r < q->ranks; r++) {
-        bound = dpari_most(bound, q->sum[r] - dpari_exact_zero(x, r, q->sum[r]));
+    for (r = 0; r < pipe->ranks; r++) {
+        bound = dpari_most(bound, pipe->sum[r] - dpari_exact_zero(search, r, pipe->sum[r]));
     }
     return bound;
 }
@@ -504,88 +507,88 @@ static int64_t dpari_exact_bound(dpari_search *x)
 /* Appends to the key, for each message to a stage that has not arrived at time `at`, the time until
  * its arrival. Messages whose producer is still running are included. Returns the number of
  * messages, or -1 if the key has no capacity for them. */
-static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
+static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s, int64_t at,
                                 int32_t *used)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t from = kind == DPARI_F ? s - 1 : s + 1, k, count = 0;
-    if (from < 0 || from >= q->stages || q->rank[from] == q->rank[s]) {
+    if (from < 0 || from >= pipe->stages || pipe->rank[from] == pipe->rank[s]) {
         return 0;
     }
-    for (k = q->done[kind][from] - 1; k >= q->done[kind][s]; k--) {
-        int64_t arrival =
-            q->end[kind][(int64_t)from * q->micros + k] + q->lag[kind == DPARI_F ? from : s];
-        if (arrival <= dpari_most(at, q->free[q->rank[s]])) {
+    for (k = pipe->done[kind][from] - 1; k >= pipe->done[kind][s]; k--) {
+        int64_t arrival = pipe->end[kind][(int64_t)from * pipe->micros + k] +
+                          pipe->lag[kind == DPARI_F ? from : s];
+        if (arrival <= dpari_most(at, pipe->free[pipe->rank[s]])) {
             break;
         }
-        if (count == DPARI_LATE || *used == x->keys) {
+        if (count == DPARI_LATE || *used == search->keys) {
             return -1;
         }
-        x->key[(*used)++] = (uint32_t)(arrival - at);
+        search->key[(*used)++] = (uint32_t)(arrival - at);
         count++;
     }
     return count;
 }
 
-/* Computes the key of the state at time `at` and its times: x->key is relative to `at`, x->since is
- * not. Returns 0 if the state does not fit into a key. */
-static int dpari_exact_key(dpari_search *x, int64_t at)
+/* Computes the key of the state at time `at` and its times: search->key is relative to `at`,
+ * search->since is not. Returns 0 if the state does not fit into a key. */
+static int dpari_exact_key(dpari_search *search, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t s, r, used = q->stages + q->ranks, k;
-    for (k = used; k < x->keys; k++) {
-        x->key[k] = 0;
+    const dpari_pipe *pipe = &search->q;
+    int32_t s, r, used = pipe->stages + pipe->ranks, k;
+    for (k = used; k < search->keys; k++) {
+        search->key[k] = 0;
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t seen = x->seen[q->rank[s]];
-        int64_t f = dpari_pipe_arrival(q, DPARI_F, s), i = dpari_pipe_arrival(q, DPARI_I, s);
-        int32_t late_f = dpari_exact_late(x, DPARI_F, s, at, &used);
-        int32_t late_i = dpari_exact_late(x, DPARI_I, s, at, &used);
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t seen = search->seen[pipe->rank[s]];
+        int64_t f = dpari_pipe_arrival(pipe, DPARI_F, s), i = dpari_pipe_arrival(pipe, DPARI_I, s);
+        int32_t late_f = dpari_exact_late(search, DPARI_F, s, at, &used);
+        int32_t late_i = dpari_exact_late(search, DPARI_I, s, at, &used);
         if (late_f < 0 || late_i < 0) {
             return 0;
         }
-        x->key[s] = (uint32_t)q->done[0][s] | (uint32_t)q->done[1][s] << 8 |
-                    (uint32_t)q->done[2][s] << 16 | (uint32_t)late_f << 24 |
-                    (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
-                    (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
-                    (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
+        search->key[s] = (uint32_t)pipe->done[0][s] | (uint32_t)pipe->done[1][s] << 8 |
+                         (uint32_t)pipe->done[2][s] << 16 | (uint32_t)late_f << 24 |
+                         (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
+                         (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
+                         (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
     }
-    for (r = 0; r < q->ranks; r++) {
-        x->key[q->stages + r] = (uint32_t)dpari_most(q->free[r] - at, 0);
-        if (x->span) {
-            x->since[r] = q->start[r] == DPARI_NEVER ? 0 : at - q->start[r];
+    for (r = 0; r < pipe->ranks; r++) {
+        search->key[pipe->stages + r] = (uint32_t)dpari_most(pipe->free[r] - at, 0);
+        if (search->span) {
+            search->since[r] = pipe->start[r] == DPARI_NEVER ? 0 : at - pipe->start[r];
         }
     }
-    if (!x->span) {
-        x->since[0] = at;
+    if (!search->span) {
+        search->since[0] = at;
     }
     return 1;
 }
 
 /* Returns the slot of the table that has the key (*found is 1), or the slot in which to store it.
  */
-static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
+static char *dpari_exact_slot(const dpari_search *search, uint32_t *name, int *found)
 {
     uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
     char *slot = NULL, *home = NULL;
     int32_t k, i;
-    for (k = 0; k < x->keys; k++) {
-        h = (h ^ x->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
+    for (k = 0; k < search->keys; k++) {
+        h = (h ^ search->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
         h ^= h >> 29;
     }
     *name = (uint32_t)h | 1;
     *found = 0;
     for (i = 0; i < DPARI_PROBES; i++) {
         const uint32_t *has;
-        slot = x->table +
-               ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
-        has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
+        slot = search->table + ((int64_t)((h >> 33) % (uint64_t)search->entries) + i) %
+                                   search->entries * (int64_t)search->size;
+        has = (const uint32_t *)(const void *)(slot + 8 * search->sinces);
         if (has[0] == *name) {
             k = 0;
-            while (k < x->keys && has[k + 1] == x->key[k]) {
+            while (k < search->keys && has[k + 1] == search->key[k]) {
                 k++;
             }
-            if (k == x->keys) {
+            if (k == search->keys) {
                 *found = 1;
                 return slot;
             }
@@ -599,48 +602,48 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
 }
 
 /* True if this state was searched to the end before, with times that are not larger. */
-static int dpari_exact_known(dpari_search *x, int64_t at)
+static int dpari_exact_known(dpari_search *search, int64_t at)
 {
     uint32_t name;
     int found = 0, k;
     const int64_t *since;
-    if (!dpari_exact_key(x, at)) {
+    if (!dpari_exact_key(search, at)) {
         return 0;
     }
-    since = (const int64_t *)(const void *)dpari_exact_slot(x, &name, &found);
-    for (k = 0; found && k < x->sinces; k++) {
-        found = since[k] <= x->since[k];
+    since = (const int64_t *)(const void *)dpari_exact_slot(search, &name, &found);
+    for (k = 0; found && k < search->sinces; k++) {
+        found = since[k] <= search->since[k];
     }
     return found;
 }
 
 /* Stores a state that was searched to the end. */
-static void dpari_exact_keep(dpari_search *x, int64_t at)
+static void dpari_exact_keep(dpari_search *search, int64_t at)
 {
     uint32_t name, *has;
     int found, k;
     int64_t *since;
-    if (!dpari_exact_key(x, at)) {
+    if (!dpari_exact_key(search, at)) {
         return;
     }
-    since = (int64_t *)(void *)dpari_exact_slot(x, &name, &found);
-    has = (uint32_t *)(void *)(since + x->sinces);
+    since = (int64_t *)(void *)dpari_exact_slot(search, &name, &found);
+    has = (uint32_t *)(void *)(since + search->sinces);
     has[0] = name;
-    for (k = 0; k < x->keys; k++) {
-        has[k + 1] = x->key[k];
+    for (k = 0; k < search->keys; k++) {
+        has[k + 1] = search->key[k];
     }
-    for (k = 0; k < x->sinces; k++) {
-        since[k] = x->since[k];
+    for (k = 0; k < search->sinces; k++) {
+        since[k] = search->since[k];
     }
 }
 
 /* Finds the rank that decides next, and when. Returns 0 if there is none. */
-static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
+static int dpari_exact_turn(const dpari_search *search, int32_t *rank, int64_t *at)
 {
     int32_t r;
     *at = INT64_MAX;
-    for (r = 0; r < x->q.ranks; r++) {
-        int64_t wake = dpari_exact_wake(x, r);
+    for (r = 0; r < search->q.ranks; r++) {
+        int64_t wake = dpari_exact_wake(search, r);
         if (wake < *at) {
             *at = wake;
             *rank = r;
@@ -651,14 +654,14 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
 
 /* True if an earlier stage of the rank has a W with the same time and bytes, so that this one need
  * not be tried. */
-static int dpari_exact_twin(const dpari_search *x, int32_t s)
+static int dpari_exact_twin(const dpari_search *search, int32_t s)
 {
-    const dpari_pipe *q = &x->q;
-    int32_t i, r = q->rank[s];
-    for (i = q->first[r]; q->list[i] < s; i++) {
-        int32_t o = q->list[i];
-        if (dpari_pipe_may(q, DPARI_W, o) && q->time[DPARI_W][o] == q->time[DPARI_W][s] &&
-            q->hold[DPARI_W][o] == q->hold[DPARI_W][s]) {
+    const dpari_pipe *pipe = &search->q;
+    int32_t i, r = pipe->rank[s];
+    for (i = pipe->first[r]; pipe->list[i] < s; i++) {
+        int32_t o = pipe->list[i];
+        if (dpari_pipe_may(pipe, DPARI_W, o) && pipe->time[DPARI_W][o] == pipe->time[DPARI_W][s] &&
+            pipe->hold[DPARI_W][o] == pipe->hold[DPARI_W][s]) {
             return 1;
         }
     }
@@ -668,18 +671,19 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
 /* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
  * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
  * span, because an early F may start the clock of another rank. */
-static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
+static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *place)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int32_t i, kind;
-    if (p->arrives == INT64_MAX) {
+    if (place->arrives == INT64_MAX) {
         return 0;
     }
-    for (i = q->first[p->rank]; i < q->first[p->rank + 1]; i++) {
+    for (i = pipe->first[place->rank]; i < pipe->first[place->rank + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_W; kind++) {
-            int32_t s = q->list[i];
-            if ((kind != DPARI_F || (q->cap[p->rank] == INT64_MAX && !x->span)) &&
-                dpari_exact_ready(x, kind, s, p->at) && q->time[kind][s] <= p->arrives - p->at) {
+            int32_t s = pipe->list[i];
+            if ((kind != DPARI_F || (pipe->cap[place->rank] == INT64_MAX && !search->span)) &&
+                dpari_exact_ready(search, kind, s, place->at) &&
+                pipe->time[kind][s] <= place->arrives - place->at) {
                 return 0;
             }
         }
@@ -689,84 +693,85 @@ static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 
 /* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
  * stage to the first, and then to wait. Returns 0 if there is none left. */
-static int dpari_exact_choose(dpari_search *x, dpari_place *p)
+static int dpari_exact_choose(dpari_search *search, dpari_place *place)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
-    const dpari_pipe *q = &x->q;
-    int32_t first = q->first[p->rank], count = q->first[p->rank + 1] - first;
-    for (; p->choice < 3 * count; p->choice++) {
-        p->kind = order[p->choice / count];
-        p->stage = q->list[first + count - 1 - p->choice % count];
-        if (dpari_exact_ready(x, p->kind, p->stage, p->at) &&
-            !(p->kind == DPARI_W && dpari_exact_twin(x, p->stage))) {
-            p->choice++;
+    const dpari_pipe *pipe = &search->q;
+    int32_t first = pipe->first[place->rank], count = pipe->first[place->rank + 1] - first;
+    for (; place->choice < 3 * count; place->choice++) {
+        place->kind = order[place->choice / count];
+        place->stage = pipe->list[first + count - 1 - place->choice % count];
+        if (dpari_exact_ready(search, place->kind, place->stage, place->at) &&
+            !(place->kind == DPARI_W && dpari_exact_twin(search, place->stage))) {
+            place->choice++;
             return 1;
         }
     }
-    p->kind = DPARI_WAIT;
-    return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
+    place->kind = DPARI_WAIT;
+    return place->choice++ == 3 * count && dpari_exact_may_wait(search, place);
 }
 
 /* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
-static void dpari_exact_do(dpari_search *x, dpari_place *p)
+static void dpari_exact_do(dpari_search *search, dpari_place *place)
 {
-    dpari_pipe *q = &x->q;
-    p->free = q->free[p->rank];
-    p->seen = x->seen[p->rank];
-    p->start = q->start[p->rank];
-    if (p->kind == DPARI_WAIT) {
-        x->seen[p->rank] = p->at;
+    dpari_pipe *pipe = &search->q;
+    place->free = pipe->free[place->rank];
+    place->seen = search->seen[place->rank];
+    place->start = pipe->start[place->rank];
+    if (place->kind == DPARI_WAIT) {
+        search->seen[place->rank] = place->at;
     } else {
-        dpari_pipe_put(q, p->kind, p->stage);
-        x->seen[p->rank] = DPARI_NEVER;
-        x->actions++;
+        dpari_pipe_put(pipe, place->kind, place->stage);
+        search->seen[place->rank] = DPARI_NEVER;
+        search->actions++;
     }
 }
 
-static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
+static void dpari_exact_undo(dpari_search *search, const dpari_place *place)
 {
-    dpari_pipe *q = &x->q;
-    q->free[p->rank] = p->free;
-    x->seen[p->rank] = p->seen;
-    q->start[p->rank] = p->start;
-    if (p->kind != DPARI_WAIT) {
-        q->done[p->kind][p->stage]--;
-        q->count[p->rank]--;
-        q->held[p->rank] -= q->hold[p->kind][p->stage];
-        x->actions--;
+    dpari_pipe *pipe = &search->q;
+    pipe->free[place->rank] = place->free;
+    search->seen[place->rank] = place->seen;
+    pipe->start[place->rank] = place->start;
+    if (place->kind != DPARI_WAIT) {
+        pipe->done[place->kind][place->stage]--;
+        pipe->count[place->rank]--;
+        pipe->held[place->rank] -= pipe->hold[place->kind][place->stage];
+        search->actions--;
     }
 }
 
-/* A better schedule is complete. Runs its decisions once more, which writes the actions to s. */
-static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
+/* A better schedule is complete. Runs its decisions once more, which writes the actions to
+ * `schedule`. */
+static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
                               dpar_schedule_optimize_result *result)
 {
-    dpari_pipe *q = &x->q;
+    dpari_pipe *pipe = &search->q;
     int64_t i;
-    dpari_pipe_measure(q, &result->makespan, &result->span);
-    x->best = x->span ? result->span : result->makespan;
-    dpari_pipe_open(q, s);
-    dpari_pipe_reset(q);
-    for (i = 0; i < x->depth; i++) {
-        if (x->place[i].kind != DPARI_WAIT) {
-            dpari_pipe_put(q, x->place[i].kind, x->place[i].stage);
+    dpari_pipe_measure(pipe, &result->makespan, &result->span);
+    search->best = search->span ? result->span : result->makespan;
+    dpari_pipe_open(pipe, schedule);
+    dpari_pipe_reset(pipe);
+    for (i = 0; i < search->depth; i++) {
+        if (search->place[i].kind != DPARI_WAIT) {
+            dpari_pipe_put(pipe, search->place[i].kind, search->place[i].stage);
         }
     }
-    q->action = NULL;
+    pipe->action = NULL;
 }
 
 /* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
- * q->next, which dpari_exact_bound computed. */
-static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
+ * pipe->next, which dpari_exact_bound computed. */
+static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t at)
 {
-    const dpari_pipe *q = &x->q;
+    const dpari_pipe *pipe = &search->q;
     int64_t next = INT64_MAX;
     int32_t i, kind;
-    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+    for (i = pipe->first[r]; i < pipe->first[r + 1]; i++) {
         for (kind = DPARI_F; kind <= DPARI_I; kind++) {
-            int32_t s = q->list[i];
-            if (dpari_pipe_may(q, kind, s) && q->next[kind][s] > at) {
-                next = dpari_least(next, q->next[kind][s]);
+            int32_t s = pipe->list[i];
+            if (dpari_pipe_may(pipe, kind, s) && pipe->next[kind][s] > at) {
+                next = dpari_least(next, pipe->next[kind][s]);
             }
         }
     }
@@ -774,50 +779,51 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 }
 
 /* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
-static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
-                             dpar_schedule *s, dpar_schedule_optimize_result *result)
+static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    dpari_place *p = &x->place[x->depth];
-    x->nodes++;
-    if (dpari_exact_bound(x) >= x->best) {
+    dpari_place *place = &search->place[search->depth];
+    search->nodes++;
+    if (dpari_exact_bound(search) >= search->best) {
         return 0;
     }
-    if (x->actions == dpari_pipe_actions(job)) {
-        dpari_exact_write(x, s, result);
+    if (search->actions == dpari_pipe_actions(job)) {
+        dpari_exact_write(search, schedule, result);
         return 0;
     }
-    if (!dpari_exact_turn(x, &p->rank, &p->at) || dpari_exact_known(x, p->at)) {
+    if (!dpari_exact_turn(search, &place->rank, &place->at) ||
+        dpari_exact_known(search, place->at)) {
         return 0;
     }
-    p->choice = 0;
-    p->arrives = dpari_exact_next(x, p->rank, p->at);
+    place->choice = 0;
+    place->arrives = dpari_exact_next(search, place->rank, place->at);
     return 1;
 }
 
 /* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
  * used up. */
-static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
-                            dpar_schedule *s, dpar_schedule_optimize_result *result)
+static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_desc *job,
+                            dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
-    int more = dpari_exact_enter(x, job, s, result);
-    while (more && x->best > x->bound) {
-        dpari_place *p = &x->place[x->depth];
-        if (dpari_exact_choose(x, p)) {
-            if (x->nodes >= x->most) {
+    int more = dpari_exact_enter(search, job, schedule, result);
+    while (more && search->best > search->bound) {
+        dpari_place *place = &search->place[search->depth];
+        if (dpari_exact_choose(search, place)) {
+            if (search->nodes >= search->most) {
                 return 1;
             }
-            dpari_exact_do(x, p);
-            x->depth++;
-            if (!dpari_exact_enter(x, job, s, result)) {
-                dpari_exact_undo(x, &x->place[--x->depth]);
+            dpari_exact_do(search, place);
+            search->depth++;
+            if (!dpari_exact_enter(search, job, schedule, result)) {
+                dpari_exact_undo(search, &search->place[--search->depth]);
             }
             continue;
         }
-        dpari_exact_keep(x, p->at);
-        if (x->depth == 0) {
+        dpari_exact_keep(search, place->at);
+        if (search->depth == 0) {
             return 0;
         }
-        dpari_exact_undo(x, &x->place[--x->depth]);
+        dpari_exact_undo(search, &search->place[--search->depth]);
     }
     return 0;
 }
@@ -833,27 +839,27 @@ static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
                                      int64_t bytes)
 {
-    dpari_search *x = (dpari_search *)mem;
-    char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
+    dpari_search *search = (dpari_search *)mem;
+    char *at = dpari_pipe_lay(&search->q, job, search + 1), *end = (char *)mem + bytes;
     int32_t r;
-    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
-    x->sinces = x->span ? job->ranks : 1;
-    x->keys = job->stages + 3 * job->ranks;
-    x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
-    x->seen = dpari_pipe_wide(&at, job->ranks);
-    x->since = dpari_pipe_wide(&at, x->sinces);
-    x->place = (dpari_place *)(void *)at;
+    search->span = job->objective == DPAR_OBJECTIVE_SPAN;
+    search->sinces = search->span ? job->ranks : 1;
+    search->keys = job->stages + 3 * job->ranks;
+    search->size = 8 * search->sinces + 8 * ((search->keys + 2) / 2);
+    search->seen = dpari_pipe_wide(&at, job->ranks);
+    search->since = dpari_pipe_wide(&at, search->sinces);
+    search->place = (dpari_place *)(void *)at;
     at += (int64_t)sizeof(dpari_place) * dpari_exact_depth(job);
-    x->key = (uint32_t *)(void *)at;
-    at += 8 * ((x->keys + 1) / 2);
-    x->table = at;
-    x->entries = dpari_least((end - at) / x->size, INT32_MAX);
-    dpari_zero(x->table, (size_t)(x->entries * x->size));
+    search->key = (uint32_t *)(void *)at;
+    at += 8 * ((search->keys + 1) / 2);
+    search->table = at;
+    search->entries = dpari_least((end - at) / search->size, INT32_MAX);
+    dpari_zero(search->table, (size_t)(search->entries * search->size));
     for (r = 0; r < job->ranks; r++) {
-        x->seen[r] = DPARI_NEVER;
+        search->seen[r] = DPARI_NEVER;
     }
-    x->depth = x->actions = x->nodes = 0;
-    return x;
+    search->depth = search->actions = search->nodes = 0;
+    return search;
 }
 
 static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpar_why *why)
@@ -898,20 +904,20 @@ DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job,
 }
 
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                              int64_t known, dpar_schedule *s,
+                                              int64_t known, dpar_schedule *schedule,
                                               dpar_schedule_optimize_result *result, void *mem,
                                               int64_t bytes, dpar_why *why)
 {
-    dpari_search *x;
+    dpari_search *search;
     dpar_schedule_optimize_result got;
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
         st = dpari_wrong(why, "nodes=%ld and known=%ld must be 0 or more", nodes, known);
     }
-    if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
+    if (st == DPAR_OK && (schedule->ranks != job->ranks || schedule->stages != job->stages)) {
         st = dpari_wrong(why, "the schedule has %d ranks and %d stages, the job has %d and %d",
-                         s->ranks, s->stages, job->ranks, job->stages);
+                         schedule->ranks, schedule->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
         st = dpari_say(DPAR_E_ROOM, why, "the search needs %ld bytes or more, got %ld",
@@ -921,13 +927,13 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
         return st;
     }
     dpari_zero(&got, sizeof(got));
-    x = dpari_exact_lay(job, mem, bytes);
-    x->most = nodes;
-    x->best = known > 0 ? known : INT64_MAX;
-    x->bound = dpari_pipe_bound(job);
-    more = dpari_exact_walk(x, job, s, &got);
-    got.bound = more ? x->bound : x->best;
-    got.nodes = x->nodes;
+    search = dpari_exact_lay(job, mem, bytes);
+    search->most = nodes;
+    search->best = known > 0 ? known : INT64_MAX;
+    search->bound = dpari_pipe_bound(job);
+    more = dpari_exact_walk(search, job, schedule, &got);
+    got.bound = more ? search->bound : search->best;
+    got.nodes = search->nodes;
     *result = got;
     return more ? DPAR_MORE : DPAR_OK;
 }

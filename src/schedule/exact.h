@@ -52,7 +52,7 @@ DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job,
  * does.
  */
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                              int64_t known, dpar_schedule *s,
+                                              int64_t known, dpar_schedule *schedule,
                                               dpar_schedule_optimize_result *result, void *mem,
                                               int64_t bytes, dpar_why *why);
 

@@ -175,10 +175,11 @@ DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
     return order->slices > 0 ? order->slices : 2;
 }
 
-static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
+static int32_t dpari_order_rank(const dpar_schedule_desc *desc, int32_t stage)
 {
-    return o->rank_of != NULL ? o->rank_of[stage]
-                              : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+    return desc->rank_of != NULL
+               ? desc->rank_of[stage]
+               : dpari_stage_rank(dpari_order_map(desc->rule), desc->ranks, stage);
 }
 
 /* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
@@ -191,145 +192,149 @@ typedef struct dpari_plan {
 
 /* Sets the sizes of the groups as dpar_schedule_desc.group describes. A last group with fewer than
  * p micro-batches is shared among the full groups. */
-static void dpari_plan_groups(dpari_plan *k, int32_t group)
+static void dpari_plan_groups(dpari_plan *plan, int32_t group)
 {
-    int32_t n = group > 0 ? group : k->p;
-    k->size = n < k->m ? n : k->m;
-    k->wide = 0;
-    if (n < k->m && k->m % n < k->p) {
-        k->size = k->m / (k->m / n);
-        k->wide = k->m % (k->m / n);
+    int32_t n = group > 0 ? group : plan->p;
+    plan->size = n < plan->m ? n : plan->m;
+    plan->wide = 0;
+    if (n < plan->m && plan->m % n < plan->p) {
+        plan->size = plan->m / (plan->m / n);
+        plan->wide = plan->m % (plan->m / n);
     }
 }
 
-static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
+static dpari_plan dpari_plan_of(const dpar_schedule_desc *desc)
 {
     dpari_plan k;
-    k.rule = o->rule;
-    k.p = o->ranks;
-    k.v = dpari_order_chunks(o);
-    k.stages = o->stages > 0 ? o->stages : k.p * k.v;
-    k.slices = dpari_order_slices(o);
-    k.m = o->micro_batches * k.slices;
-    k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
-    dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
+    k.rule = desc->rule;
+    k.p = desc->ranks;
+    k.v = dpari_order_chunks(desc);
+    k.stages = desc->stages > 0 ? desc->stages : k.p * k.v;
+    k.slices = dpari_order_slices(desc);
+    k.m = desc->micro_batches * k.slices;
+    k.lifo = desc->lifo || desc->rule == DPAR_SCHEDULE_BREADTH_FIRST;
+    dpari_plan_groups(&k, dpari_order_groups(desc->rule) ? desc->group : k.m);
     return k;
 }
 
 /* ---- checks of an order --------------------------------------------------------------------- */
 
-static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_numbers(const dpar_schedule_desc *desc, dpar_why *why)
 {
-    const char *name = dpar_schedule_name(o->rule);
-    if (o->rule == 0) {
+    const char *name = dpar_schedule_name(desc->rule);
+    if (desc->rule == 0) {
         return dpari_wrong(why, "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
     }
-    if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", o->rule,
+    if (desc->rule < 0 || desc->rule >= DPAR_SCHEDULE_END) {
+        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", desc->rule,
                            (int32_t)DPAR_SCHEDULE_END - 1);
     }
-    if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", o->ranks,
+    if (desc->ranks < 1 || desc->ranks > DPAR_MAX_STAGES) {
+        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", desc->ranks,
                            (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", o->micro_batches,
+    if (desc->micro_batches < 1 || desc->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", desc->micro_batches,
                            (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
-    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
-        return dpari_wrong(
-            why, "slices=%d; seq1f1b allows 1 or more, the other rules have no slices", o->slices);
+    if (desc->slices < 0 || (desc->slices > 1 && desc->rule != DPAR_SCHEDULE_SEQ1F1B)) {
+        return dpari_wrong(why,
+                           "slices=%d; seq1f1b allows 1 or more, the other rules have no slices",
+                           desc->slices);
     }
-    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", o->lifo);
+    if (desc->lifo < 0 || desc->lifo > (desc->rule == DPAR_SCHEDULE_GPIPE)) {
+        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", desc->lifo);
     }
-    if (o->group != 0 && !dpari_order_groups(o->rule)) {
+    if (desc->group != 0 && !dpari_order_groups(desc->rule)) {
         return dpari_wrong(why, "group=%d, but %s has no groups of micro-batches; leave it 0",
-                           o->group, name);
+                           desc->group, name);
     }
-    if (o->group != 0 && o->group < o->ranks) {
+    if (desc->group != 0 && desc->group < desc->ranks) {
         return dpari_wrong(why, "group=%d; a group needs at least one micro-batch per rank, %d",
-                           o->group, o->ranks);
+                           desc->group, desc->ranks);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_shape(const dpar_schedule_desc *desc, dpar_why *why)
 {
-    const char *name = dpar_schedule_name(o->rule);
-    int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
-    int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
-    if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", o->chunks, name, own,
-                           dpari_order_loops(o->rule) ? " or more" : "");
+    const char *name = dpar_schedule_name(desc->rule);
+    int32_t own = dpari_order_map(desc->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
+    int64_t chunks = dpari_order_chunks(desc), slices = dpari_order_slices(desc);
+    if (desc->chunks < 0 ||
+        (desc->chunks > 0 && desc->chunks != own && !dpari_order_loops(desc->rule))) {
+        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", desc->chunks, name, own,
+                           dpari_order_loops(desc->rule) ? " or more" : "");
     }
-    if (chunks * o->ranks > DPAR_MAX_STAGES) {
+    if (chunks * desc->ranks > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed", o->ranks,
-                         chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
+                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed",
+                         desc->ranks, chunks, chunks * desc->ranks, (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->stages != 0 &&
-        (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
-         !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
+    if (desc->stages != 0 &&
+        (desc->stages < 0 || desc->stages > DPAR_MAX_STAGES || desc->chunks > 0 ||
+         desc->rank_of == NULL || !dpari_order_sweeps(desc->rule) ||
+         desc->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_wrong(
             why,
             "stages=%d; only breadth-first and forward-only allow it, up to %d, with rank_of and "
             "without chunks",
-            o->stages, (int32_t)DPAR_MAX_STAGES);
+            desc->stages, (int32_t)DPAR_MAX_STAGES);
     }
-    if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(
-            DPAR_E_RANGE, why, "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
-            o->micro_batches, slices, slices * o->micro_batches, (int32_t)DPAR_MAX_MICRO_BATCHES);
+    if (slices * desc->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
+                         desc->micro_batches, slices, slices * desc->micro_batches,
+                         (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
-    if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
+    if (dpari_order_both_ways(desc->rule) && desc->ranks % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "%s needs an even number of ranks, not %d", name,
-                         o->ranks);
+                         desc->ranks);
     }
-    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
+    if (desc->rule == DPAR_SCHEDULE_DUALPIPE && desc->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "dualpipe needs an even number of micro-batches, not %d",
-                         o->micro_batches);
+                         desc->micro_batches);
     }
-    if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
-        o->micro_batches / 2 < o->ranks) {
+    if ((desc->rule == DPAR_SCHEDULE_DUALPIPE || desc->rule == DPAR_SCHEDULE_DUALPIPEV) &&
+        desc->micro_batches / 2 < desc->ranks) {
         return dpari_wrong(why, "%s on %d ranks needs at least %ld micro-batches, not %d", name,
-                           o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
+                           desc->ranks, 2 * (int64_t)desc->ranks, desc->micro_batches);
     }
     return DPAR_OK;
 }
 
 /* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
  * because a mark for each of 65535 ranks would take too much stack. */
-static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
+static dpar_status dpari_order_ranks(const dpar_schedule_desc *desc, dpar_why *why)
 {
     enum { WINDOW = 1024 };
-    dpari_plan k = dpari_plan_of(o);
+    dpari_plan k = dpari_plan_of(desc);
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
-        if (o->rank_of[i] >= k.p) {
+        if (desc->rank_of[i] >= k.p) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)o->rank_of[i], k.p);
+                               (int32_t)desc->rank_of[i], k.p);
         }
-        if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
+        if (!dpari_order_sweeps(k.rule) && desc->rank_of[i] != desc->rank_of[rule_rank]) {
             return dpari_wrong(
                 why,
                 "rank_of puts stage %d on rank %d; the rule needs it with stage %d, on rank %d", i,
-                (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
+                (int32_t)desc->rank_of[i], rule_rank, (int32_t)desc->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
         dpari_zero(taken, sizeof(taken));
         for (i = 0; i < k.p; i++) {
-            int32_t at = (int32_t)o->rank_of[i] - base;
+            int32_t at = (int32_t)desc->rank_of[i] - base;
             if (at < 0 || at >= WINDOW) {
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
                 return dpari_wrong(why, "rank_of gives rank %d the stages of two ranks of the rule",
-                                   (int32_t)o->rank_of[i]);
+                                   (int32_t)desc->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }
@@ -351,11 +356,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
 
 /* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
  * counted with the first stage of their rank. */
-static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
+static int64_t dpari_plan_count(const dpari_plan *plan, int32_t stage)
 {
-    int32_t behind = k->p - 1 - stage;
-    int64_t m = k->m;
-    switch (k->rule) {
+    int32_t behind = plan->p - 1 - stage;
+    int64_t m = plan->m;
+    switch (plan->rule) {
     case DPAR_SCHEDULE_FORWARD_ONLY:
     case DPAR_SCHEDULE_CHIMERA: return m; /* F and B of the half that runs in this direction */
     case DPAR_SCHEDULE_ZB_H1:
@@ -364,28 +369,28 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     case DPAR_SCHEDULE_ZBV:
     case DPAR_SCHEDULE_V_HALF:
     case DPAR_SCHEDULE_V_MIN: return 3 * m;
-    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0);
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? plan->p + behind : 0);
     case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
 
 /* Computes the bytes of the schedule itself and the number of its actions. */
-static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
+static int64_t dpari_plan_bytes(const dpari_plan *plan, int64_t *actions)
 {
     int32_t i;
     *actions = 0;
-    for (i = 0; i < k->stages; i++) {
-        *actions += dpari_plan_count(k, i);
+    for (i = 0; i < plan->stages; i++) {
+        *actions += dpari_plan_count(plan, i);
     }
-    return dpari_schedule_bytes(k->p, k->stages, *actions);
+    return dpari_schedule_bytes(plan->p, plan->stages, *actions);
 }
 
 /* True if vshape.c makes the schedule, which needs working memory. */
-static int dpari_plan_works(const dpari_plan *k)
+static int dpari_plan_works(const dpari_plan *plan)
 {
-    return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
-           k->rule == DPAR_SCHEDULE_1F1B_V;
+    return plan->rule == DPAR_SCHEDULE_V_HALF || plan->rule == DPAR_SCHEDULE_V_MIN ||
+           plan->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
@@ -410,12 +415,12 @@ typedef struct dpari_pen {
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
-    dpar_action *a = pen->at++;
-    a->kind = (uint8_t)kind;
-    a->joined = 0;
-    a->stage = (uint16_t)stage;
-    a->micro_batch = (uint16_t)micro;
-    a->peer = 0;
+    dpar_action *action = pen->at++;
+    action->kind = (uint8_t)kind;
+    action->joined = 0;
+    action->stage = (uint16_t)stage;
+    action->micro_batch = (uint16_t)micro;
+    action->peer = 0;
 }
 
 /* Appends the W of the oldest I that has no W yet. */
@@ -438,44 +443,44 @@ typedef struct dpari_turn {
     int32_t wide;        /* later groups that have one micro-batch more than the others */
 } dpari_turn;
 
-static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
+static void dpari_turn_group(dpari_turn *t, const dpari_plan *plan, int32_t first)
 {
-    int32_t left = k->m - first;
+    int32_t left = plan->m - first;
     t->first = first;
-    t->size = k->size + (t->wide > 0);
+    t->size = plan->size + (t->wide > 0);
     t->size = t->size < left ? t->size : left;
     t->wide -= t->wide > 0;
 }
 
-static void dpari_turn_start(dpari_turn *t, const dpari_plan *k)
+static void dpari_turn_start(dpari_turn *t, const dpari_plan *plan)
 {
     t->chunk = 0;
     t->at = 0;
-    t->wide = k->wide;
-    dpari_turn_group(t, k, 0);
+    t->wide = plan->wide;
+    dpari_turn_group(t, plan, 0);
 }
 
-static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
+static void dpari_turn_next(dpari_turn *t, const dpari_plan *plan)
 {
     if (++t->at == t->size) {
         t->at = 0;
-        if (++t->chunk == k->v) {
+        if (++t->chunk == plan->v) {
             t->chunk = 0;
-            dpari_turn_group(t, k, t->first + t->size);
+            dpari_turn_group(t, plan, t->first + t->size);
         }
     }
 }
 
 /* Returns the number of F that a rank runs before its first backward. */
-static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
+static int64_t dpari_plan_ahead(const dpari_plan *plan, int32_t rank)
 {
-    int64_t behind = k->p - 1 - rank; /* ranks after this one */
-    int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
-    switch (k->rule) {
+    int64_t behind = plan->p - 1 - rank; /* ranks after this one */
+    int64_t laps = (int64_t)(plan->v - 1) * (plan->size + (plan->wide > 0));
+    switch (plan->rule) {
     case DPAR_SCHEDULE_1F1B:
     case DPAR_SCHEDULE_ZB_H1: return behind;
     case DPAR_SCHEDULE_INTERLEAVED_ZB: return laps + behind;
-    case DPAR_SCHEDULE_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_SCHEDULE_SEQ1F1B: return behind + plan->slices - 1;
     case DPAR_SCHEDULE_MOE_OVERLAP: return laps + 2 * behind + 1;
     default: return laps + 2 * behind;
     }
@@ -483,31 +488,31 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 
 /* Writes a rank's list: `ahead` F, then F and backward in turn, then the remaining backwards. If
  * the backward is split, W starts after `late` I. */
-static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int64_t n = (int64_t)k->m * k->v, i;
-    int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
+    int64_t n = (int64_t)plan->m * plan->v, i;
+    int64_t ahead = dpari_least(dpari_plan_ahead(plan, rank), n);
     int64_t late =
-        k->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
-    int split = k->rule == DPAR_SCHEDULE_ZB_H1 || k->rule == DPAR_SCHEDULE_ZB_2P ||
-                k->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+        plan->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = plan->rule == DPAR_SCHEDULE_ZB_H1 || plan->rule == DPAR_SCHEDULE_ZB_2P ||
+                plan->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     dpari_turn f, b;
-    dpari_turn_start(&f, k);
-    dpari_turn_start(&b, k);
+    dpari_turn_start(&f, plan);
+    dpari_turn_start(&b, plan);
     for (i = 0; i < n + ahead; i++) {
         if (i < n) {
-            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * k->p + rank, f.first + f.at);
-            pen->at[-1].joined = k->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
-            dpari_turn_next(&f, k);
+            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * plan->p + rank, f.first + f.at);
+            pen->at[-1].joined = plan->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
+            dpari_turn_next(&f, plan);
         }
         if (i >= ahead) {
             int32_t u = b.first + b.at;
-            if (k->slices > 1) { /* the slices of a micro-batch go back in reverse order */
-                u += k->slices - 1 - 2 * (u % k->slices);
+            if (plan->slices > 1) { /* the slices of a micro-batch go back in reverse order */
+                u += plan->slices - 1 - 2 * (u % plan->slices);
             }
             dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
-                          (k->v - 1 - b.chunk) * k->p + rank, u);
-            dpari_turn_next(&b, k);
+                          (plan->v - 1 - b.chunk) * plan->p + rank, u);
+            dpari_turn_next(&b, plan);
             if (split && i - ahead >= late) {
                 dpari_pen_weight(pen);
             }
@@ -520,34 +525,35 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
 
-/* Appends all F, or all B, of a stage to its rank's list. While lists are written, s->begin[r] is
- * the current end of rank r's list. */
-static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
+/* Appends all F, or all B, of a stage to its rank's list. While lists are written,
+ * schedule->begin[r] is the current end of rank r's list. */
+static void dpari_sweep_stage(const dpari_plan *plan, dpar_schedule *schedule, int32_t stage,
+                              int kind)
 {
-    int64_t *end = &s->begin[s->rank_of[stage]];
+    int64_t *end = &schedule->begin[schedule->rank_of[stage]];
     dpari_pen pen;
     int32_t i;
-    pen.at = s->action + *end;
-    for (i = 0; i < k->m; i++) {
-        int turned = kind == DPAR_ACTION_BACKWARD && k->lifo;
-        dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
+    pen.at = schedule->action + *end;
+    for (i = 0; i < plan->m; i++) {
+        int turned = kind == DPAR_ACTION_BACKWARD && plan->lifo;
+        dpari_pen_put(&pen, kind, stage, turned ? plan->m - 1 - i : i);
     }
-    *end += k->m;
+    *end += plan->m;
 }
 
-static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
+static void dpari_sweep_all(const dpari_plan *plan, dpar_schedule *schedule)
 {
     int32_t i;
-    for (i = 0; i < k->stages; i++) {
-        dpari_sweep_stage(k, s, i, DPAR_ACTION_FORWARD);
+    for (i = 0; i < plan->stages; i++) {
+        dpari_sweep_stage(plan, schedule, i, DPAR_ACTION_FORWARD);
     }
-    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
-        dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
+    for (i = plan->stages - 1; i >= 0 && plan->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(plan, schedule, i, DPAR_ACTION_BACKWARD);
     }
-    for (i = k->p; i > 0; i--) { /* the end of each list is where the next list begins */
-        s->begin[i] = s->begin[i - 1];
+    for (i = plan->p; i > 0; i--) { /* the end of each list is where the next list begins */
+        schedule->begin[i] = schedule->begin[i - 1];
     }
-    s->begin[0] = 0;
+    schedule->begin[0] = 0;
 }
 
 /* ---- ZBV ------------------------------------------------------------------------------------ */
@@ -576,23 +582,23 @@ static void dpari_two_back(dpari_two *t, int way)
 
 /* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
  * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
-static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
+    int32_t n = plan->m > 2 * plan->p - 1 ? plan->m : 2 * plan->p - 1, i;
     dpari_two t;
     dpari_zero(&t, sizeof(t));
     t.pen = pen;
-    t.m = k->m;
+    t.m = plan->m;
     t.stage[0] = rank;
-    t.stage[1] = 2 * k->p - 1 - rank;
-    for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
+    t.stage[1] = 2 * plan->p - 1 - rank;
+    for (i = 0; i < 2 * (plan->p - rank) - 1; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i < rank; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
-    for (i = rank; i < k->p; i++) {
+    for (i = rank; i < plan->p; i++) {
         dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
@@ -606,7 +612,7 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
         dpari_two_put(&t, DPAR_ACTION_INPUT, 0);
         dpari_two_put(&t, DPAR_ACTION_INPUT, 1);
     }
-    for (i = rank; i < k->p; i++) {
+    for (i = rank; i < plan->p; i++) {
         dpari_two_back(&t, 0);
     }
     while (t.next[1][DPAR_ACTION_WEIGHT] < n) {
@@ -687,18 +693,18 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
     }
 }
 
-static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int faces = k->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= k->p / 2;
-    int32_t half = faces ? k->m / 2 : 0;
+    int faces = plan->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= plan->p / 2;
+    int32_t half = faces ? plan->m / 2 : 0;
     dpari_dual d;
     d.pen = pen;
     d.stage[turned] = rank;
-    d.stage[1 - turned] = 2 * k->p - 1 - rank;
+    d.stage[1 - turned] = 2 * plan->p - 1 - rank;
     d.forward[turned] = d.backward[turned] = 0;
     d.forward[1 - turned] = d.backward[1 - turned] = half;
-    dpari_dual_steps(&d, faces ? k->p / 2 : k->p, turned ? k->p - 1 - rank : rank,
-                     faces ? half : k->m);
+    dpari_dual_steps(&d, faces ? plan->p / 2 : plan->p, turned ? plan->p - 1 - rank : rank,
+                     faces ? half : plan->m);
 }
 
 /* ---- Chimera -------------------------------------------------------------------------------- */
@@ -707,83 +713,84 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
  * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
  * The other stream has F of the pipeline up and B of the pipeline down. Units follow each other
  * without a gap. This function appends slot i of a stream. */
-static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
+static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int32_t i,
+                              dpari_pen *pen)
 {
-    int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
+    int32_t half = plan->p / 2, unit = i / plan->p, of = i % plan->p;
     int back = of >= half;
     int is_up = up != back;
-    int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
-    if (micro < k->m) {
+    int32_t micro = unit * plan->p + of % half + (is_up ? half : 0);
+    if (micro < plan->m) {
         dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
-                      is_up ? 2 * k->p - 1 - rank : rank, micro);
+                      is_up ? 2 * plan->p - 1 - rank : rank, micro);
     }
 }
 
-static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
-    int up = rank >= k->p / 2; /* the stream that starts first on this rank */
-    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* by how many slots */
-    int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
+    int up = rank >= plan->p / 2; /* the stream that starts first on this rank */
+    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by how many slots */
+    int32_t n = (plan->m + plan->p - 1) / plan->p * plan->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
-            dpari_chimera_put(k, rank, !up, i - lead, pen);
+            dpari_chimera_put(plan, rank, !up, i - lead, pen);
         }
         if (i < n) {
-            dpari_chimera_put(k, rank, up, i, pen);
+            dpari_chimera_put(plan, rank, up, i, pen);
         }
     }
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
-static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
+static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {
     dpari_pen pen;
     pen.at = at;
     pen.input = at;
-    switch (k->rule) {
-    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    switch (plan->rule) {
+    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(plan, rank, &pen); break;
     case DPAR_SCHEDULE_DUALPIPE:
-    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
-    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
-    default: dpari_order_turns(k, rank, &pen); break;
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(plan, rank, &pen); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(plan, rank, &pen); break;
+    default: dpari_order_turns(plan, rank, &pen); break;
     }
 }
 
 /* Fills rank_of and begin of the schedule. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
+static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
                               const dpar_schedule_desc *order)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        s->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
-        s->begin[s->rank_of[i] + 1] += dpari_plan_count(k, i);
+    for (i = 0; i < schedule->stages; i++) {
+        schedule->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
+        schedule->begin[schedule->rank_of[i] + 1] += dpari_plan_count(plan, i);
     }
-    for (i = 0; i < k->p; i++) {
-        s->begin[i + 1] += s->begin[i];
+    for (i = 0; i < plan->p; i++) {
+        schedule->begin[i + 1] += schedule->begin[i];
     }
 }
 
 /* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
  * are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
-                                            void *mem, int64_t bytes)
+DPARI_STATIC_NOINLINE void
+dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void *mem, int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
-    s->micro_batches = k.m;
-    s->slices = k.slices;
-    s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
-    dpari_order_lists(s, &k, order);
+    (void)dpari_schedule_empty(schedule, k.p, k.stages, actions, mem, bytes, NULL);
+    schedule->micro_batches = k.m;
+    schedule->slices = k.slices;
+    schedule->chain = dpari_order_both_ways(k.rule) ? k.p : schedule->stages;
+    dpari_order_lists(schedule, &k, order);
     if (dpari_order_sweeps(k.rule)) {
-        dpari_sweep_all(&k, s);
+        dpari_sweep_all(&k, schedule);
     } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, s, (unsigned char *)mem + own);
+        dpari_v_make(k.rule, schedule, (unsigned char *)mem + own);
     } else {
         for (r = 0; r < k.p; r++) {
-            dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
+            dpari_order_write(&k, r, schedule->action + schedule->begin[schedule->rank_of[r]]);
         }
     }
 }

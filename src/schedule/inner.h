@@ -16,10 +16,10 @@
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
 /* The bytes for dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not
  * those of a schedule. O(ranks). */
-DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
                                              const dpar_schedule_check_desc *how);
 /* The bytes for dpar_schedule_slots. -1 if dpari_schedule_check_bytes returns -1. O(ranks). */
-DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule);
 /* The bytes for dpar_schedule_lower. -1 if it refuses the list or the passes, and `why` receives
  * the reason. O(actions x max_active). */
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
@@ -35,7 +35,7 @@ DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64
 DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* The bytes for dpar_schedule_simulate. -1 if the struct is not a schedule or has more than 2^32 -
  * 2 actions. O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
                                                      const dpar_schedule_simulate_desc *how);
 /* The least bytes for dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and
  * `why` receives the reason. O(stages x ranks). */

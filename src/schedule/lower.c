@@ -16,9 +16,9 @@
 
 /* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
-                                              const dpar_action *a, const char *wrong)
+                                              const dpar_action *action, const char *wrong)
 {
-    dpar_action alone = *a; /* the other half of a joined pair may not exist */
+    dpar_action alone = *action; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
@@ -48,32 +48,33 @@ enum {
 };
 
 /* Says what is wrong with action k of rank r, or returns NULL. */
-static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
+static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
 {
-    const dpar_action *a = &s->action[k];
+    const dpar_action *action = &schedule->action[k];
     int32_t other;
-    if (a->kind >= DPAR_ACTION_COUNT) {
+    if (action->kind >= DPAR_ACTION_COUNT) {
         return "this kind does not exist";
     }
-    if (a->joined > 1) {
+    if (action->joined > 1) {
         return ": joined is more than 1";
     }
-    if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
-                           !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
+    if (action->joined != 0 &&
+        (action->kind != DPAR_ACTION_FORWARD || k + 1 == schedule->begin[r + 1] ||
+         !dpari_kind_in(action[1].kind, DPARI_COMPUTES_INPUT) || action[1].joined != 0)) {
         return " is joined, but it is not an F that a B or I follows";
     }
-    if (a->kind == DPAR_ACTION_IDLE) {
+    if (action->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
-    if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
+    if (action->stage >= schedule->stages || schedule->rank_of[action->stage] != r) {
         return ": its stage is not on this rank";
     }
-    if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
+    if (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches) {
         return ": its micro-batch does not exist";
     }
-    if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
-        other = dpar_schedule_partner(s, a->kind, a->stage);
-        if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
+    if (dpari_kind_in(action->kind, DPARI_MESSAGES)) {
+        other = dpar_schedule_partner(schedule, action->kind, action->stage);
+        if (other < 0 || schedule->rank_of[other] != action->peer || action->peer == r) {
             return " does not connect neighbouring stages on two ranks";
         }
     }
@@ -82,41 +83,42 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 
 /* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
  * because a pass is going to add these. */
-static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
-        s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
+        schedule->stages > DPAR_MAX_STAGES || schedule->micro_batches < 0 ||
+        schedule->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(why,
                            "the schedule has %d ranks, %d stages and %d micro-batches; 1 to 65535 "
                            "ranks and stages "
                            "and 0 to 65535 micro-batches are allowed",
-                           s->ranks, s->stages, s->micro_batches);
+                           schedule->ranks, schedule->stages, schedule->micro_batches);
     }
-    if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
+    if (schedule->chain < 1 || schedule->stages % schedule->chain != 0) {
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
+                           schedule->stages);
     }
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] >= s->ranks) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)s->rank_of[i], s->ranks);
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
         }
     }
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[0] != 0 || schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            const char *wrong = dpari_lower_wrong(s, r, k);
-            if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            const char *wrong = dpari_lower_wrong(schedule, r, k);
+            if (wrong == NULL && dpari_kind_in(schedule->action[k].kind, already)) {
                 wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
-                return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
+                return dpari_lower_say(why, r, k - schedule->begin[r], &schedule->action[k], wrong);
             }
         }
     }
@@ -155,10 +157,10 @@ typedef struct dpari_sink {
     int64_t n;
 } dpari_sink;
 
-static void dpari_sink_put(dpari_sink *to, const dpar_action *a)
+static void dpari_sink_put(dpari_sink *to, const dpar_action *action)
 {
     if (to->at != NULL) {
-        to->at[to->n] = *a;
+        to->at[to->n] = *action;
     }
     to->n++;
 }
@@ -188,109 +190,109 @@ typedef struct dpari_window {
     uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3]; /* 1 after its UNSHARD */
 } dpari_window;
 
-/* Returns the position of a stage in the window, or w->stages if it is not there. */
-static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
+/* Returns the position of a stage in the window, or window->stages if it is not there. */
+static int32_t dpari_window_find(const dpari_window *window, int32_t stage)
 {
     int32_t i = 0;
-    while (i < w->stages && w->stage[i] != stage) {
+    while (i < window->stages && window->stage[i] != stage) {
         i++;
     }
     return i;
 }
 
-static void dpari_window_use(dpari_window *w, const dpar_action *a)
+static void dpari_window_use(dpari_window *window, const dpar_action *action)
 {
-    int32_t i = dpari_window_find(w, a->stage);
-    if (i == w->stages) {
-        w->stages++;
-        w->uses[i] = 0;
-        w->stage[i] = a->stage;
-        w->gathered[i] = 0;
+    int32_t i = dpari_window_find(window, action->stage);
+    if (i == window->stages) {
+        window->stages++;
+        window->uses[i] = 0;
+        window->stage[i] = action->stage;
+        window->gathered[i] = 0;
     }
-    w->used += w->uses[i]++ == 0;
+    window->used += window->uses[i]++ == 0;
 }
 
-static void dpari_window_done(dpari_window *w, const dpar_action *a)
+static void dpari_window_done(dpari_window *window, const dpar_action *action)
 {
-    w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
+    window->used -= --window->uses[dpari_window_find(window, action->stage)] == 0;
 }
 
 /* Extends the window until it has max_active stages or the list ends. */
-static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
+static void dpari_window_extend(dpari_window *window, const dpar_schedule *schedule, int64_t end)
 {
-    while (w->used < w->max_active && w->end < end) {
-        const dpar_action *a = &s->action[w->end];
-        w->end += 1 + a->joined;
-        if (a->kind != DPAR_ACTION_IDLE) {
-            dpari_window_use(w, a);
+    while (window->used < window->max_active && window->end < end) {
+        const dpar_action *action = &schedule->action[window->end];
+        window->end += 1 + action->joined;
+        if (action->kind != DPAR_ACTION_IDLE) {
+            dpari_window_use(window, action);
         }
-        if (a->joined) {
-            dpari_window_use(w, a + 1);
+        if (action->joined) {
+            dpari_window_use(window, action + 1);
         }
     }
 }
 
 /* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
-static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
+static void dpari_window_let_go(dpari_window *window, dpari_sink *to)
 {
-    while (w->stages > w->used) {
+    while (window->stages > window->used) {
         int32_t i, least = -1;
-        for (i = 0; i < w->stages; i++) {
-            if (w->uses[i] == 0 && (least < 0 || w->stage[i] < w->stage[least])) {
+        for (i = 0; i < window->stages; i++) {
+            if (window->uses[i] == 0 && (least < 0 || window->stage[i] < window->stage[least])) {
                 least = i;
             }
         }
-        dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
-        w->stages--;
-        for (i = least; i < w->stages; i++) {
-            w->uses[i] = w->uses[i + 1];
-            w->stage[i] = w->stage[i + 1];
-            w->gathered[i] = w->gathered[i + 1];
+        dpari_sink_stage(to, DPAR_ACTION_RESHARD, window->stage[least]);
+        window->stages--;
+        for (i = least; i < window->stages; i++) {
+            window->uses[i] = window->uses[i + 1];
+            window->stage[i] = window->stage[i + 1];
+            window->gathered[i] = window->gathered[i + 1];
         }
     }
 }
 
 /* Writes an UNSHARD of each stage that entered the window. */
-static void dpari_window_gather(dpari_window *w, dpari_sink *to)
+static void dpari_window_gather(dpari_window *window, dpari_sink *to)
 {
     int32_t i;
-    for (i = 0; i < w->stages; i++) {
-        if (!w->gathered[i]) {
-            w->gathered[i] = 1;
-            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, w->stage[i]);
+    for (i = 0; i < window->stages; i++) {
+        if (!window->gathered[i]) {
+            window->gathered[i] = 1;
+            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, window->stage[i]);
         }
     }
 }
 
 /* Writes rank r's list without idle actions. Adds UNSHARD and RESHARD if max_active > 0, and
  * REDUCE_GRAD if `left`, the number of remaining B and W of each stage, is not NULL. */
-static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
-                             dpari_sink *to)
+static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t max_active,
+                             int64_t *left, dpari_sink *to)
 {
     dpari_window w;
     int64_t k, h;
-    w.end = s->begin[r];
+    w.end = schedule->begin[r];
     w.stages = w.used = 0;
     w.max_active = max_active;
-    for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        if (a->kind == DPAR_ACTION_IDLE) {
+    for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        if (action->kind == DPAR_ACTION_IDLE) {
             continue;
         }
-        dpari_window_extend(&w, s, s->begin[r + 1]);
+        dpari_window_extend(&w, schedule, schedule->begin[r + 1]);
         dpari_window_let_go(&w, to);
         dpari_window_gather(&w, to);
-        for (h = 0; h <= a->joined; h++) {
-            dpari_sink_put(to, a + h);
+        for (h = 0; h <= action->joined; h++) {
+            dpari_sink_put(to, action + h);
         }
-        for (h = 0; h <= a->joined; h++) {
+        for (h = 0; h <= action->joined; h++) {
             if (left != NULL &&
-                (a[h].kind == DPAR_ACTION_BACKWARD || a[h].kind == DPAR_ACTION_WEIGHT) &&
-                --left[a[h].stage] == 0) {
-                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, a[h].stage);
+                (action[h].kind == DPAR_ACTION_BACKWARD || action[h].kind == DPAR_ACTION_WEIGHT) &&
+                --left[action[h].stage] == 0) {
+                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, action[h].stage);
             }
             if (max_active > 0) {
-                dpari_window_done(&w, a + h);
+                dpari_window_done(&w, action + h);
             }
         }
     }
@@ -399,43 +401,47 @@ typedef struct dpari_turns {
 } dpari_turns;
 
 /* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
-static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
+static int32_t dpari_lower_receiver(const dpar_schedule *schedule, const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        return dpari_schedule_behind(s, a->stage);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        return dpari_schedule_behind(schedule, action->stage);
     }
-    return dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage) : -1;
+    return dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)
+               ? dpari_schedule_before(schedule, action->stage)
+               : -1;
 }
 
-static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
+static int64_t *dpari_lower_given(const dpari_turns *turns, int32_t stage, int32_t micro,
+                                  int backward)
 {
-    return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
+    return &turns->given[2 * ((int64_t)stage * turns->in->micro_batches + micro) + backward];
 }
 
 /* Returns when the input of an action arrives: 0 if it needs none, DPARI_NOT_GIVEN if the time is
  * not known yet. */
-static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
+static int64_t dpari_lower_arrival(const dpari_turns *turns, const dpar_action *action)
 {
-    if (a->kind == DPAR_ACTION_FORWARD) {
-        return *dpari_lower_given(l, a->stage, a->micro_batch, 0);
+    if (action->kind == DPAR_ACTION_FORWARD) {
+        return *dpari_lower_given(turns, action->stage, action->micro_batch, 0);
     }
-    if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
-        return *dpari_lower_given(l, a->stage, a->micro_batch, 1);
+    if (dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)) {
+        return *dpari_lower_given(turns, action->stage, action->micro_batch, 1);
     }
     return 0;
 }
 
-static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
+static int dpari_lower_has(const dpari_turns *turns, const dpar_action *action)
 {
-    return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
+    return dpari_lower_arrival(turns, action) != DPARI_NOT_GIVEN;
 }
 
 /* True if the rank may append its next action to its list, or start it. */
-static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
+static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
 {
-    const dpari_head *h = &l->head[rank];
-    return h->at < h->end && h->done == DPARI_NOT_STARTED && dpari_lower_has(l, &h->a[0]) &&
-           (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
+    const dpari_head *head = &turns->head[rank];
+    return head->at < head->end && head->done == DPARI_NOT_STARTED &&
+           dpari_lower_has(turns, &head->a[0]) &&
+           (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
 /* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
@@ -447,23 +453,23 @@ enum {
 };
 
 /* Returns the times of a kind, or `overlap` for kinds that take no time. */
-static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
+static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *times, int32_t kind)
 {
     switch (kind) {
-    case DPAR_ACTION_FORWARD: return &t->forward;
-    case DPAR_ACTION_BACKWARD: return &t->backward;
-    case DPAR_ACTION_INPUT: return &t->input;
-    case DPAR_ACTION_WEIGHT: return &t->weight;
-    case DPAR_ACTION_UNSHARD: return &t->unshard;
-    case DPAR_ACTION_RESHARD: return &t->reshard;
-    case DPAR_ACTION_REDUCE_GRAD: return &t->reduce_grad;
-    case DPAR_ACTION_RECOMPUTE: return &t->recompute;
-    case DPAR_ACTION_OFFLOAD: return &t->offload;
-    case DPAR_ACTION_RELOAD: return &t->reload;
-    case DPARI_LOWER_LATENCY: return &t->latency;
-    case DPARI_LOWER_BYTES: return &t->bytes;
-    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
-    default: return &t->overlap;
+    case DPAR_ACTION_FORWARD: return &times->forward;
+    case DPAR_ACTION_BACKWARD: return &times->backward;
+    case DPAR_ACTION_INPUT: return &times->input;
+    case DPAR_ACTION_WEIGHT: return &times->weight;
+    case DPAR_ACTION_UNSHARD: return &times->unshard;
+    case DPAR_ACTION_RESHARD: return &times->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
+    case DPAR_ACTION_OFFLOAD: return &times->offload;
+    case DPAR_ACTION_RELOAD: return &times->reload;
+    case DPARI_LOWER_LATENCY: return &times->latency;
+    case DPARI_LOWER_BYTES: return &times->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &times->bandwidth;
+    default: return &times->overlap;
     }
 }
 
@@ -473,116 +479,121 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, i
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
 /* The time of an action on its own. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
+static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
     int64_t takes;
-    if (t == NULL) {
-        takes = a->kind <= DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_RECOMPUTE ? DPARI_LOWER_UNIT
-                                                                                  : 0;
-        return a->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
+    if (times == NULL) {
+        takes = action->kind <= DPAR_ACTION_WEIGHT || action->kind == DPAR_ACTION_RECOMPUTE
+                    ? DPARI_LOWER_UNIT
+                    : 0;
+        return action->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
+    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         return 0;
     }
-    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
-    if (a->kind == DPAR_ACTION_BACKWARD && takes == 0) {
-        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    takes = dpari_each_at(dpari_lower_each(times, action->kind), action->stage);
+    if (action->kind == DPAR_ACTION_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&times->input, action->stage) +
+                dpari_each_at(&times->weight, action->stage);
     }
     return takes;
 }
 
 /* Returns a + b, both 0 or more. If that exceeds INT64_MAX it returns INT64_MAX and sets too_long.
  */
-static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
+static int64_t dpari_lower_sum(dpari_turns *turns, int64_t a, int64_t b)
 {
     if (a > INT64_MAX - b) {
-        l->too_long = 1;
+        turns->too_long = 1;
         return INT64_MAX;
     }
     return a + b;
 }
 
 /* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
-static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
+static int dpari_lower_earlier(const dpari_turns *turns, int32_t a, int32_t b)
 {
-    const int64_t x = l->head[a].done, y = l->head[b].done;
+    const int64_t x = turns->head[a].done, y = turns->head[b].done;
     return x != y ? x < y : a < b;
 }
 
 /* Adds a rank to the heap. */
-static void dpari_lower_push(dpari_turns *l, int32_t rank)
+static void dpari_lower_push(dpari_turns *turns, int32_t rank)
 {
-    int32_t i = l->working++;
-    while (i > 0 && dpari_lower_earlier(l, rank, l->heap[(i - 1) / 2])) {
-        l->heap[i] = l->heap[(i - 1) / 2];
+    int32_t i = turns->working++;
+    while (i > 0 && dpari_lower_earlier(turns, rank, turns->heap[(i - 1) / 2])) {
+        turns->heap[i] = turns->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
-    l->heap[i] = rank;
+    turns->heap[i] = rank;
 }
 
 /* Removes the rank that is done first. */
-static int32_t dpari_lower_pop(dpari_turns *l)
+static int32_t dpari_lower_pop(dpari_turns *turns)
 {
-    const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
+    const int32_t first = turns->heap[0], last = turns->heap[--turns->working], n = turns->working;
     int32_t i = 0, child = 1;
     while (child < n) {
-        child += child + 1 < n && dpari_lower_earlier(l, l->heap[child + 1], l->heap[child]);
-        if (dpari_lower_earlier(l, last, l->heap[child])) {
+        child +=
+            child + 1 < n && dpari_lower_earlier(turns, turns->heap[child + 1], turns->heap[child]);
+        if (dpari_lower_earlier(turns, last, turns->heap[child])) {
             break;
         }
-        l->heap[i] = l->heap[child];
+        turns->heap[i] = turns->heap[child];
         i = child;
         child = 2 * i + 1;
     }
-    l->heap[i] = last;
+    turns->heap[i] = last;
     return first;
 }
 
 /* An idle rank starts its next action as soon as the inputs arrive. */
-static void dpari_lower_start(dpari_turns *l, int32_t rank)
+static void dpari_lower_start(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
-    from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
-    if (h->a[0].joined) {
+    dpari_head *head = &turns->head[rank];
+    int64_t takes = dpari_lower_cost(turns->times, &head->a[0]), from = turns->clock;
+    from = dpari_most(from, dpari_lower_arrival(turns, &head->a[0]));
+    if (head->a[0].joined) {
         const int64_t both =
-            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
-        from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
-        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+            turns->times == NULL ? 0 : dpari_each_at(&turns->times->overlap, head->a[0].stage);
+        from = dpari_most(from, dpari_lower_arrival(turns, &head->a[1]));
+        takes = both > 0
+                    ? both
+                    : dpari_lower_sum(turns, takes, dpari_lower_cost(turns->times, &head->a[1]));
     }
-    h->done = dpari_lower_sum(l, from, takes);
-    dpari_lower_push(l, rank);
+    head->done = dpari_lower_sum(turns, from, takes);
+    dpari_lower_push(turns, rank);
 }
 
 /* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
  * turn. */
-static void dpari_lower_next(dpari_turns *l, int32_t rank)
+static void dpari_lower_next(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    h->done = DPARI_NOT_STARTED;
-    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_ACTION_IDLE) {
-        h->at++;
+    dpari_head *head = &turns->head[rank];
+    head->done = DPARI_NOT_STARTED;
+    while (!turns->idle && head->at < head->end && turns->from[head->at].kind == DPAR_ACTION_IDLE) {
+        head->at++;
     }
-    if (h->at < h->end) {
-        h->a[0] = l->from[h->at];
-        h->a[1] = l->from[h->at + h->a[0].joined];
+    if (head->at < head->end) {
+        head->a[0] = turns->from[head->at];
+        head->a[1] = turns->from[head->at + head->a[0].joined];
     }
-    if (!dpari_lower_ready(l, rank)) {
+    if (!dpari_lower_ready(turns, rank)) {
         return;
     }
-    if (l->turns) {
-        dpari_ready_add(&l->next, rank);
+    if (turns->turns) {
+        dpari_ready_add(&turns->next, rank);
     } else {
-        dpari_lower_start(l, rank);
+        dpari_lower_start(turns, rank);
     }
 }
 
-/* Appends a SEND or RECV of action a's micro-batch to a rank's list. */
-static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
-                                int32_t stage, int32_t peer)
+/* Appends a SEND or RECV of the action's micro-batch to a rank's list. */
+static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_action *action,
+                                int32_t kind, int32_t stage, int32_t peer)
 {
-    dpar_action *m = &l->out->action[l->head[rank].to++];
-    *m = *a;
+    dpar_action *m = &turns->out->action[turns->head[rank].to++];
+    *m = *action;
     m->kind = (uint8_t)kind;
     m->joined = 0;
     m->stage = (uint16_t)stage;
@@ -592,122 +603,124 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 /* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
  * on another rank which can now continue, it does so; by turns in this turn if its number is
  * larger, as in PyTorch's loop. */
-static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
+static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
-    int32_t stage = dpari_lower_receiver(l->in, a), peer;
-    int forward = a->kind == DPAR_ACTION_FORWARD;
+    int32_t stage = dpari_lower_receiver(turns->in, action), peer;
+    int forward = action->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
         return;
     }
-    given = dpari_lower_given(l, stage, a->micro_batch, !forward);
-    *given = l->clock;
-    peer = l->in->rank_of[stage];
+    given = dpari_lower_given(turns, stage, action->micro_batch, !forward);
+    *given = turns->clock;
+    peer = turns->in->rank_of[stage];
     if (peer == rank) {
         return;
     }
-    if (l->times != NULL) {
-        takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
+    if (turns->times != NULL) {
+        takes = dpari_pipe_message(turns->times, (int32_t)dpari_least(action->stage, stage));
     }
-    *given = dpari_lower_sum(l, l->clock, takes);
-    dpari_lower_message(l, rank, a, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage,
-                        peer);
-    dpari_lower_message(l, peer, a, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, stage, rank);
-    if (!dpari_lower_ready(l, peer)) {
+    *given = dpari_lower_sum(turns, turns->clock, takes);
+    dpari_lower_message(turns, rank, action, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B,
+                        action->stage, peer);
+    dpari_lower_message(turns, peer, action, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
+                        stage, rank);
+    if (!dpari_lower_ready(turns, peer)) {
         return;
     }
-    if (l->turns) {
-        dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    if (turns->turns) {
+        dpari_ready_add(peer > rank ? &turns->now : &turns->next, peer);
     } else {
-        dpari_lower_start(l, peer);
+        dpari_lower_start(turns, peer);
     }
 }
 
 /* Writes a rank's next action, or joined pair, to its list. */
-static void dpari_lower_step(dpari_turns *l, int32_t rank)
+static void dpari_lower_step(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *h = &l->head[rank];
-    int32_t i, n = 1 + h->a[0].joined;
-    h->at += n;
-    for (i = 0; i < n && h->a[0].kind != DPAR_ACTION_IDLE; i++) {
-        l->out->action[h->to++] = h->a[i];
+    dpari_head *head = &turns->head[rank];
+    int32_t i, n = 1 + head->a[0].joined;
+    head->at += n;
+    for (i = 0; i < n && head->a[0].kind != DPAR_ACTION_IDLE; i++) {
+        turns->out->action[head->to++] = head->a[i];
     }
     for (i = 0; i < n; i++) {
-        dpari_lower_give(l, rank, &h->a[i]);
+        dpari_lower_give(turns, rank, &head->a[i]);
     }
-    dpari_lower_next(l, rank);
+    dpari_lower_next(turns, rank);
 }
 
 /* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
-static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_t rank,
+                                                dpar_why *why)
 {
-    const dpar_action *a = l->head[rank].a;
+    const dpar_action *action = turns->head[rank].a;
     dpar_action wait;
     dpar_text t;
     int32_t stage;
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    wait = dpari_lower_has(l, a) ? a[1] : a[0];
+    wait = dpari_lower_has(turns, action) ? action[1] : action[0];
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
-    stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
+    stage = dpar_schedule_partner(turns->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits for ", rank);
-    if (l->in->rank_of[stage] != rank) {
+    if (turns->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
                    (int32_t)wait.micro_batch, stage,
-                   l->in->rank_of[stage] != rank ? " never runs"
-                                                 : ", which is later in its list or missing");
+                   turns->in->rank_of[stage] != rank ? " never runs"
+                                                     : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 
 /* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
-static void dpari_lower_by_turns(dpari_turns *l)
+static void dpari_lower_by_turns(dpari_turns *turns)
 {
     int32_t r;
-    while (*l->next.top != 0) {
-        dpari_ready turn = l->next;
-        l->next = l->now;
-        l->now = turn;
-        for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
-            dpari_lower_step(l, r);
+    while (*turns->next.top != 0) {
+        dpari_ready turn = turns->next;
+        turns->next = turns->now;
+        turns->now = turn;
+        for (r = dpari_ready_take(&turns->now); r >= 0; r = dpari_ready_take(&turns->now)) {
+            dpari_lower_step(turns, r);
         }
     }
 }
 
 /* Writes all actions in the order of the times at which they end. */
-static void dpari_lower_by_time(dpari_turns *l)
+static void dpari_lower_by_time(dpari_turns *turns)
 {
-    while (l->working > 0) {
-        const int32_t r = dpari_lower_pop(l);
-        l->clock = l->head[r].done;
-        dpari_lower_step(l, r);
+    while (turns->working > 0) {
+        const int32_t r = dpari_lower_pop(turns);
+        turns->clock = turns->head[r].done;
+        dpari_lower_step(turns, r);
     }
 }
 
-static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 {
     int32_t r;
-    l->clock = 0;
-    l->working = l->too_long = 0;
-    for (r = 0; r < l->in->ranks; r++) {
-        dpari_lower_next(l, r);
+    turns->clock = 0;
+    turns->working = turns->too_long = 0;
+    for (r = 0; r < turns->in->ranks; r++) {
+        dpari_lower_next(turns, r);
     }
-    if (l->turns) {
-        dpari_lower_by_turns(l);
+    if (turns->turns) {
+        dpari_lower_by_turns(turns);
     } else {
-        dpari_lower_by_time(l);
+        dpari_lower_by_time(turns);
     }
-    if (l->too_long) {
+    if (turns->too_long) {
         return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
     }
-    for (r = 0; r < l->in->ranks; r++) {
-        if (l->head[r].at < l->head[r].end) {
-            return dpari_lower_stuck(l, r, why);
+    for (r = 0; r < turns->in->ranks; r++) {
+        if (turns->head[r].at < turns->head[r].end) {
+            return dpari_lower_stuck(turns, r, why);
         }
     }
     return DPAR_OK;
@@ -717,13 +730,13 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
  * does not overflow. */
-static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
 {
     int32_t i, kind;
     for (i = 0; i < stages; i++) {
         for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
-            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t value = dpari_each_at(dpari_lower_each(times, kind), i);
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
@@ -797,18 +810,18 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
 
 /* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
  * are added to count[rank]. */
-static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
+static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
 {
     int64_t k, total = 0;
     int32_t r, stage;
-    for (r = 0; r < s->ranks; r++) {
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            stage = dpari_lower_receiver(s, &s->action[k]);
-            if (stage >= 0 && s->rank_of[stage] != r) {
+    for (r = 0; r < schedule->ranks; r++) {
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            stage = dpari_lower_receiver(schedule, &schedule->action[k]);
+            if (stage >= 0 && schedule->rank_of[stage] != r) {
                 total += 2;
                 if (count != NULL) {
                     count[r]++;
-                    count[s->rank_of[stage]]++;
+                    count[schedule->rank_of[stage]]++;
                 }
             }
         }
@@ -855,14 +868,14 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
 }
 
 /* Counts the B and W of each stage. */
-static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
+static void dpari_lower_backwards(const dpar_schedule *schedule, int64_t *left)
 {
     int64_t k;
-    dpari_zero(left, sizeof(*left) * (size_t)s->stages);
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        const dpar_action *a = &s->action[k];
-        left[a->stage < s->stages ? a->stage : 0] +=
-            a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT;
+    dpari_zero(left, sizeof(*left) * (size_t)schedule->stages);
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        const dpar_action *action = &schedule->action[k];
+        left[action->stage < schedule->stages ? action->stage : 0] +=
+            action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT;
     }
 }
 
@@ -870,52 +883,53 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
  * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
  * that part. The space between is as large as the messages to come, so that no action is
  * overwritten before it is read. */
-static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
+static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc *how, char *work)
 {
-    const dpar_schedule *s = l->in;
+    const dpar_schedule *schedule = turns->in;
     int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
-    int64_t *begin = l->out->begin, *left;
+    int64_t *begin = turns->out->begin, *left;
     dpari_sink to;
     int32_t r;
-    l->from = first ? l->out->action : s->action;
-    l->head = (dpari_head *)(void *)work;
-    work = (char *)(l->head + s->ranks);
-    if (l->turns) {
-        dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)work);
-        dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    turns->from = first ? turns->out->action : schedule->action;
+    turns->head = (dpari_head *)(void *)work;
+    work = (char *)(turns->head + schedule->ranks);
+    if (turns->turns) {
+        dpari_ready_lay(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
+        dpari_ready_lay(&turns->next, schedule->ranks,
+                        turns->now.top + dpari_ready_words(schedule->ranks));
     }
-    l->heap = (int32_t *)(void *)work;
-    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(s, how));
-    l->given = left + s->stages;
-    dpari_lower_backwards(s, left);
+    turns->heap = (int32_t *)(void *)work;
+    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
+    turns->given = left + schedule->stages;
+    dpari_lower_backwards(schedule, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
-        (void)dpari_lower_count(s, begin + 1);
+        (void)dpari_lower_count(schedule, begin + 1);
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_head *h = &l->head[r];
-        h->to = begin[r];
-        h->at = begin[r] + begin[r + 1];
-        to.at = first ? l->out->action + h->at : NULL;
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_head *head = &turns->head[r];
+        head->to = begin[r];
+        head->at = begin[r] + begin[r + 1];
+        to.at = first ? turns->out->action + head->at : NULL;
         to.n = 0;
-        dpari_lower_rank(s, r, how->max_active, (how->passes & DPAR_LOWER_REDUCE) ? left : NULL,
-                         &to);
-        begin[r + 1] = h->at + to.n;
-        h->at = first ? h->at : s->begin[r];
-        h->end = first ? begin[r + 1] : s->begin[r + 1];
+        dpari_lower_rank(schedule, r, how->max_active,
+                         (how->passes & DPAR_LOWER_REDUCE) ? left : NULL, &to);
+        begin[r + 1] = head->at + to.n;
+        head->at = first ? head->at : schedule->begin[r];
+        head->end = first ? begin[r + 1] : schedule->begin[r + 1];
     }
 }
 
 /* Marks all inputs as not given, except those at the ends of chains, which are there from the
  * start. */
-static void dpari_lower_ends(dpari_turns *l)
+static void dpari_lower_ends(dpari_turns *turns)
 {
     int32_t i, m;
-    for (i = 0; i < l->in->stages; i++) {
-        const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        for (m = 0; m < l->in->micro_batches; m++) {
-            *dpari_lower_given(l, i, m, 0) = input;
-            *dpari_lower_given(l, i, m, 1) = gradient;
+    for (i = 0; i < turns->in->stages; i++) {
+        const int64_t input = dpari_schedule_before(turns->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        const int64_t gradient = dpari_schedule_behind(turns->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        for (m = 0; m < turns->in->micro_batches; m++) {
+            *dpari_lower_given(turns, i, m, 0) = input;
+            *dpari_lower_given(turns, i, m, 1) = gradient;
         }
     }
 }
@@ -949,14 +963,14 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
 
 /* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
  * is merged with it into a B. */
-static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
+static void dpari_merge_rank(const dpar_schedule *schedule, int32_t r, dpari_sink *to)
 {
     dpar_action last; /* read, but not written yet */
     int64_t k;
     int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
-    for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-        dpar_action a = s->action[k];
+    for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+        dpar_action a = schedule->action[k];
         if (a.kind == DPAR_ACTION_IDLE) {
             continue;
         }
@@ -977,14 +991,14 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
     }
 }
 
-static int64_t dpari_merge_count(const dpar_schedule *s)
+static int64_t dpari_merge_count(const dpar_schedule *schedule)
 {
     dpari_sink counted;
     int32_t r;
     counted.at = NULL;
     counted.n = 0;
-    for (r = 0; r < s->ranks; r++) {
-        dpari_merge_rank(s, r, &counted);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_merge_rank(schedule, r, &counted);
     }
     return counted.n;
 }
@@ -1029,100 +1043,103 @@ typedef struct dpari_held {
     int one_queue;
 } dpari_held;
 
-static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
+static uint8_t *dpari_held_given(const dpari_held *held, const dpar_action *action)
 {
-    return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
+    return &held->given[(int64_t)action->stage * held->in->micro_batches + action->micro_batch];
 }
 
 /* Holds back action k, a receive. */
-static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
+static void dpari_held_add(dpari_held *held, int64_t k, int64_t begin)
 {
-    const dpar_action *a = &h->in->action[k];
-    int32_t q = h->one_queue ? 0 : a->peer;
-    *dpari_held_given(h, a) |=
-        (uint8_t)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
-    h->next[k - begin] = -1;
-    if (h->first[q] < 0) {
-        h->first[q] = k;
+    const dpar_action *action = &held->in->action[k];
+    int32_t q = held->one_queue ? 0 : action->peer;
+    *dpari_held_given(held, action) |=
+        (uint8_t)(action->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    held->next[k - begin] = -1;
+    if (held->first[q] < 0) {
+        held->first[q] = k;
     } else {
-        h->next[h->last[q] - begin] = k;
+        held->next[held->last[q] - begin] = k;
     }
-    h->last[q] = k;
+    held->last[q] = k;
 }
 
 /* Writes the first receive of queue q to the list. */
-static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
+static void dpari_held_pop(dpari_held *held, int32_t q, int64_t begin)
 {
-    const dpar_action *a = &h->in->action[h->first[q]];
-    *dpari_held_given(h, a) &=
-        (uint8_t) ~(unsigned)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
-    h->first[q] = h->next[h->first[q] - begin];
-    dpari_sink_put(&h->to, a);
+    const dpar_action *action = &held->in->action[held->first[q]];
+    *dpari_held_given(held, action) &=
+        (uint8_t) ~(unsigned)(action->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    held->first[q] = held->next[held->first[q] - begin];
+    dpari_sink_put(&held->to, action);
 }
 
-/* If the receive of a's stage and micro-batch is held, writes it and those before it in its queue.
+/* If the receive of the action's stage and micro-batch is held, writes it and those before it in
+ * its queue.
  */
-static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
+static void dpari_held_need(dpari_held *held, const dpar_action *action, int forward, int64_t begin)
 {
-    int32_t other =
-        forward ? dpari_schedule_before(h->in, a->stage) : dpari_schedule_behind(h->in, a->stage);
-    int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
-    while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
-        dpari_held_pop(h, q, begin);
+    int32_t other = forward ? dpari_schedule_before(held->in, action->stage)
+                            : dpari_schedule_behind(held->in, action->stage);
+    int32_t q = other < 0 || held->one_queue ? 0 : held->in->rank_of[other];
+    while ((*dpari_held_given(held, action) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
+        dpari_held_pop(held, q, begin);
     }
 }
 
 /* Writes all held receives that must come before action a. */
-static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
+static void dpari_held_before(dpari_held *held, const dpar_action *action, int32_t channel,
+                              int64_t begin)
 {
-    int32_t i, q = h->one_queue ? 0 : a->peer;
-    for (i = 0; i <= a->joined; i++) {
-        int forward = a[i].kind == DPAR_ACTION_FORWARD || a[i].kind == DPAR_ACTION_RECV_F;
-        if (forward || a[i].kind == DPAR_ACTION_RECV_B ||
-            dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
-            dpari_held_need(h, &a[i], forward, begin);
+    int32_t i, q = held->one_queue ? 0 : action->peer;
+    for (i = 0; i <= action->joined; i++) {
+        int forward = action[i].kind == DPAR_ACTION_FORWARD || action[i].kind == DPAR_ACTION_RECV_F;
+        if (forward || action[i].kind == DPAR_ACTION_RECV_B ||
+            dpari_kind_in(action[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_held_need(held, &action[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) &&
+    if ((action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B) &&
         channel != DPAR_CHANNEL_EDGE) {
-        while (h->first[q] >= 0) {
-            dpari_held_pop(h, q, begin);
+        while (held->first[q] >= 0) {
+            dpari_held_pop(held, q, begin);
         }
     }
 }
 
 /* Writes rank r's list with late receives. */
-static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
+static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
 {
-    const dpar_schedule *s = h->in;
-    int64_t k, begin = s->begin[r];
+    const dpar_schedule *schedule = held->in;
+    int64_t k, begin = schedule->begin[r];
     int32_t i;
-    for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        dpari_held_before(h, a, channel, begin);
-        if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
-            dpari_held_add(h, k, begin);
+    for (k = begin; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        dpari_held_before(held, action, channel, begin);
+        if (dpari_kind_in(action->kind, DPARI_RECEIVES)) {
+            dpari_held_add(held, k, begin);
             continue;
         }
-        for (i = 0; i <= a->joined; i++) {
-            dpari_sink_put(&h->to, a + i);
+        for (i = 0; i <= action->joined; i++) {
+            dpari_sink_put(&held->to, action + i);
         }
     }
-    for (k = begin; k < s->begin[r + 1]; k++) { /* receives that no action needs, in their order */
-        int32_t q = h->one_queue ? 0 : s->action[k].peer;
-        if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
-            dpari_held_pop(h, q, begin);
+    for (k = begin; k < schedule->begin[r + 1];
+         k++) { /* receives that no action needs, in their order */
+        int32_t q = held->one_queue ? 0 : schedule->action[k].peer;
+        if (dpari_kind_in(schedule->action[k].kind, DPARI_RECEIVES) && held->first[q] == k) {
+            dpari_held_pop(held, q, begin);
         }
     }
 }
 
 /* The number of actions in the longest list. */
-DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
 {
     int64_t most = 0;
     int32_t r;
-    for (r = 0; r < s->ranks; r++) {
-        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
     }
     return most;
 }

@@ -53,37 +53,39 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
 
 /* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
  * to W. */
-DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int32_t stage)
 {
-    if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
+    if (times->hold_forward.each == NULL && times->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
     if (kind == DPARI_F) {
-        return dpari_each_at(&t->hold_forward, stage);
+        return dpari_each_at(&times->hold_forward, stage);
     }
-    return dpari_each_at(kind == DPARI_I ? &t->hold_input : &t->hold_weight, stage);
+    return dpari_each_at(kind == DPARI_I ? &times->hold_input : &times->hold_weight, stage);
 }
 
 /* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
  * and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
-    const dpar_schedule_times *t = job->times;
-    int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
+    const dpar_schedule_times *times = job->times;
+    int64_t whole = dpari_each_at(&times->backward, stage),
+            input = dpari_each_at(&times->input, stage);
     if (job->split) {
         return input;
     }
-    return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
+    return whole > 0 ? whole : input + dpari_each_at(&times->weight, stage);
 }
 
 /* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
  * up. It is computed digit by digit, because the product may exceed 64 bits. */
-DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
+DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t stage)
 {
-    int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
+    int64_t bytes = dpari_each_at(&times->bytes, stage),
+            wide = dpari_each_at(&times->bandwidth, stage);
     int64_t time, left, digit;
     if (wide <= 0) {
-        return dpari_each_at(&t->latency, stage);
+        return dpari_each_at(&times->latency, stage);
     }
     time = bytes / wide;
     left = bytes % wide;
@@ -95,7 +97,7 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
         left = 10 * left % wide;
     }
     time += left > 0;
-    return dpari_each_at(&t->latency, stage) + time;
+    return dpari_each_at(&times->latency, stage) + time;
 }
 
 /* The DPAR_ACTION_x of a kind. */
@@ -111,100 +113,101 @@ DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 }
 
 /* Empties the schedule. */
-DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
+DPARI_FN void dpari_pipe_reset(dpari_pipe *pipe)
 {
     int32_t i;
-    for (i = 0; i < q->stages; i++) {
-        q->done[DPARI_F][i] = q->done[DPARI_I][i] = q->done[DPARI_W][i] = 0;
+    for (i = 0; i < pipe->stages; i++) {
+        pipe->done[DPARI_F][i] = pipe->done[DPARI_I][i] = pipe->done[DPARI_W][i] = 0;
     }
-    for (i = 0; i < q->ranks; i++) {
-        q->free[i] = q->count[i] = 0;
-        q->held[i] = q->always[i];
-        q->start[i] = DPARI_NEVER;
+    for (i = 0; i < pipe->ranks; i++) {
+        pipe->free[i] = pipe->count[i] = 0;
+        pipe->held[i] = pipe->always[i];
+        pipe->start[i] = DPARI_NEVER;
     }
 }
 
 /* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
  * known yet. */
-DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t stage)
 {
-    int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
-    int last = kind == DPARI_I && from == q->stages; /* after the loss, I needs its own F only */
+    int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
+    int last = kind == DPARI_I && from == pipe->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
     if (from < 0) {
         return 0;
     }
     from = last ? stage : from;
-    if (q->done[of][from] <= k) {
+    if (pipe->done[of][from] <= k) {
         return DPARI_NEVER;
     }
-    return q->end[of][(int64_t)from * q->micros + k] +
-           (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
+    return pipe->end[of][(int64_t)from * pipe->micros + k] +
+           (last ? 0 : pipe->lag[kind == DPARI_F ? from : stage]);
 }
 
 /* True if the stage has a next action of this kind and its memory fits, so that it may start once
  * its input has arrived. */
-DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN int dpari_pipe_may(const dpari_pipe *pipe, int kind, int32_t stage)
 {
     if (kind == DPARI_W) {
-        return q->done[DPARI_W][stage] < q->done[DPARI_I][stage] && q->split;
+        return pipe->done[DPARI_W][stage] < pipe->done[DPARI_I][stage] && pipe->split;
     }
-    if (q->done[kind][stage] >= q->micros) {
+    if (pipe->done[kind][stage] >= pipe->micros) {
         return 0;
     }
-    return kind == DPARI_I ||
-           q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
+    return kind == DPARI_I || pipe->hold[DPARI_F][stage] <=
+                                  pipe->cap[pipe->rank[stage]] - pipe->held[pipe->rank[stage]];
 }
 
 /* Appends the stage's next action of a kind, as early as possible. The arrival of its input must be
  * known. */
-DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
+DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
 {
-    int32_t r = q->rank[stage], k = q->done[kind][stage];
-    int64_t at = q->free[r];
+    int32_t r = pipe->rank[stage], k = pipe->done[kind][stage];
+    int64_t at = pipe->free[r];
     if (kind != DPARI_W) {
-        at = dpari_most(at, dpari_pipe_arrival(q, kind, stage));
-        q->end[kind][(int64_t)stage * q->micros + k] = at + q->time[kind][stage];
+        at = dpari_most(at, dpari_pipe_arrival(pipe, kind, stage));
+        pipe->end[kind][(int64_t)stage * pipe->micros + k] = at + pipe->time[kind][stage];
     }
-    if (q->action != NULL) {
-        dpar_action *a = &q->action[q->begin[r] + q->count[r]];
-        dpari_zero(a, sizeof(*a));
-        a->kind = dpari_pipe_kind(q->split, kind);
-        a->stage = (uint16_t)stage;
-        a->micro_batch = (uint16_t)k;
+    if (pipe->action != NULL) {
+        dpar_action *action = &pipe->action[pipe->begin[r] + pipe->count[r]];
+        dpari_zero(action, sizeof(*action));
+        action->kind = dpari_pipe_kind(pipe->split, kind);
+        action->stage = (uint16_t)stage;
+        action->micro_batch = (uint16_t)k;
     }
-    q->done[kind][stage] = k + 1;
-    q->count[r]++;
-    q->start[r] = q->start[r] == DPARI_NEVER ? at : q->start[r];
-    q->free[r] = at + q->time[kind][stage];
-    q->held[r] += q->hold[kind][stage];
+    pipe->done[kind][stage] = k + 1;
+    pipe->count[r]++;
+    pipe->start[r] = pipe->start[r] == DPARI_NEVER ? at : pipe->start[r];
+    pipe->free[r] = at + pipe->time[kind][stage];
+    pipe->held[r] += pipe->hold[kind][stage];
 }
 
-/* Fills rank_of and begin of s and makes dpari_pipe_put write its actions there. s must have
- * capacity for all actions. */
-DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
+/* Fills rank_of and begin of `schedule` and makes dpari_pipe_put write its actions there.
+ * `schedule` must have capacity for all actions. */
+DPARI_FN void dpari_pipe_open(dpari_pipe *pipe, dpar_schedule *schedule)
 {
     int32_t r, i;
-    s->micro_batches = q->micros;
-    for (i = 0; i < q->stages; i++) {
-        s->rank_of[i] = (uint16_t)q->rank[i];
+    schedule->micro_batches = pipe->micros;
+    for (i = 0; i < pipe->stages; i++) {
+        schedule->rank_of[i] = (uint16_t)pipe->rank[i];
     }
-    for (r = 0; r < q->ranks; r++) {
-        q->begin[r] = s->begin[r];
-        s->begin[r + 1] =
-            s->begin[r] + (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (q->split ? 3 : 2);
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->begin[r] = schedule->begin[r];
+        schedule->begin[r + 1] =
+            schedule->begin[r] +
+            (int64_t)(pipe->first[r + 1] - pipe->first[r]) * pipe->micros * (pipe->split ? 3 : 2);
     }
-    q->action = s->action;
+    pipe->action = schedule->action;
 }
 
 /* Computes makespan and span of the schedule so far. */
-DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
+DPARI_FN void dpari_pipe_measure(const dpari_pipe *pipe, int64_t *makespan, int64_t *span)
 {
     int32_t r;
     *makespan = *span = 0;
-    for (r = 0; r < q->ranks; r++) {
-        *makespan = dpari_most(*makespan, q->free[r]);
-        *span = dpari_most(*span, q->free[r] - q->start[r]);
+    for (r = 0; r < pipe->ranks; r++) {
+        *makespan = dpari_most(*makespan, pipe->free[r]);
+        *span = dpari_most(*span, pipe->free[r] - pipe->start[r]);
     }
 }
 
@@ -232,86 +235,86 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 }
 
 /* Fills the map of stages and the times of messages. */
-DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
+DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
-    for (r = 0; r < q->ranks; r++) {
-        q->first[r] = n;
-        for (s = 0; s < q->stages; s++) {
+    for (r = 0; r < pipe->ranks; r++) {
+        pipe->first[r] = n;
+        for (s = 0; s < pipe->stages; s++) {
             if (dpari_pipe_rank(job, s) == r) {
-                q->rank[s] = r;
-                q->list[n++] = s;
+                pipe->rank[s] = r;
+                pipe->list[n++] = s;
             }
         }
     }
-    q->first[q->ranks] = n;
-    for (s = 0; s < q->stages; s++) {
-        q->lag[s] = s + 1 < q->stages && q->rank[s] != q->rank[s + 1]
-                        ? dpari_pipe_message(job->times, s)
-                        : 0;
+    pipe->first[pipe->ranks] = n;
+    for (s = 0; s < pipe->stages; s++) {
+        pipe->lag[s] = s + 1 < pipe->stages && pipe->rank[s] != pipe->rank[s + 1]
+                           ? dpari_pipe_message(job->times, s)
+                           : 0;
     }
 }
 
 /* Fills the times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
+DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
-    for (r = 0; r < q->ranks; r++) {
+    for (r = 0; r < pipe->ranks; r++) {
         int64_t cap = dpari_each_at(&job->cap, r);
-        q->cap[r] = cap > 0 ? cap : INT64_MAX;
-        q->always[r] = 0;
+        pipe->cap[r] = cap > 0 ? cap : INT64_MAX;
+        pipe->always[r] = 0;
     }
-    for (s = 0; s < q->stages; s++) {
-        int64_t *always = &q->always[q->rank[s]];
+    for (s = 0; s < pipe->stages; s++) {
+        int64_t *always = &pipe->always[pipe->rank[s]];
         *always += dpari_each_at(&job->times->hold_always, s);
-        q->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
-        q->time[DPARI_I][s] = dpari_pipe_back(job, s);
-        q->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
-        q->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
-        q->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
-        q->hold[DPARI_I][s] =
-            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -q->hold[DPARI_F][s];
+        pipe->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
+        pipe->time[DPARI_I][s] = dpari_pipe_back(job, s);
+        pipe->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
+        pipe->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
+        pipe->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
+        pipe->hold[DPARI_I][s] =
+            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -pipe->hold[DPARI_F][s];
     }
 }
 
 /* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
  * them. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
     int k;
-    q->ranks = job->ranks;
-    q->stages = job->stages;
-    q->micros = job->micro_batches;
-    q->split = job->split;
+    pipe->ranks = job->ranks;
+    pipe->stages = job->stages;
+    pipe->micros = job->micro_batches;
+    pipe->split = job->split;
     for (k = 0; k < 3; k++) {
-        q->time[k] = dpari_pipe_wide(&at, s);
-        q->hold[k] = dpari_pipe_wide(&at, s);
+        pipe->time[k] = dpari_pipe_wide(&at, s);
+        pipe->hold[k] = dpari_pipe_wide(&at, s);
     }
     for (k = 0; k < 2; k++) {
-        q->end[k] = dpari_pipe_wide(&at, s * q->micros);
-        q->next[k] = dpari_pipe_wide(&at, s);
+        pipe->end[k] = dpari_pipe_wide(&at, s * pipe->micros);
+        pipe->next[k] = dpari_pipe_wide(&at, s);
     }
-    q->lag = dpari_pipe_wide(&at, s);
-    q->cap = dpari_pipe_wide(&at, p);
-    q->free = dpari_pipe_wide(&at, p);
-    q->held = dpari_pipe_wide(&at, p);
-    q->start = dpari_pipe_wide(&at, p);
-    q->count = dpari_pipe_wide(&at, p);
-    q->always = dpari_pipe_wide(&at, p);
-    q->begin = dpari_pipe_wide(&at, p);
-    q->sum = dpari_pipe_wide(&at, p);
-    q->rank = dpari_pipe_narrow(&at, s);
-    q->list = dpari_pipe_narrow(&at, s);
+    pipe->lag = dpari_pipe_wide(&at, s);
+    pipe->cap = dpari_pipe_wide(&at, p);
+    pipe->free = dpari_pipe_wide(&at, p);
+    pipe->held = dpari_pipe_wide(&at, p);
+    pipe->start = dpari_pipe_wide(&at, p);
+    pipe->count = dpari_pipe_wide(&at, p);
+    pipe->always = dpari_pipe_wide(&at, p);
+    pipe->begin = dpari_pipe_wide(&at, p);
+    pipe->sum = dpari_pipe_wide(&at, p);
+    pipe->rank = dpari_pipe_narrow(&at, s);
+    pipe->list = dpari_pipe_narrow(&at, s);
     for (k = 0; k < 3; k++) {
-        q->done[k] = dpari_pipe_narrow(&at, s);
+        pipe->done[k] = dpari_pipe_narrow(&at, s);
     }
-    q->first = dpari_pipe_narrow(&at, p + 1);
-    q->action = NULL;
-    dpari_pipe_place(q, job);
-    dpari_pipe_fill(q, job);
-    dpari_pipe_reset(q);
+    pipe->first = dpari_pipe_narrow(&at, p + 1);
+    pipe->action = NULL;
+    dpari_pipe_place(pipe, job);
+    dpari_pipe_fill(pipe, job);
+    dpari_pipe_reset(pipe);
     return (char *)mem + dpari_pipe_bytes(job);
 }
 

@@ -46,26 +46,26 @@ typedef struct dpari_placing {
 /* ---- stages from layers --------------------------------------------------------------------- */
 
 /* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
-static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
+static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *times, int k)
 {
     switch (k) {
-    case 0: return &t->forward;
-    case 1: return &t->input;
-    case 2: return &t->weight;
-    case 3: return &t->backward;
-    case 4: return &t->hold_forward;
-    case 5: return &t->hold_input;
-    case 6: return &t->hold_weight;
-    default: return &t->hold_always;
+    case 0: return &times->forward;
+    case 1: return &times->input;
+    case 2: return &times->weight;
+    case 3: return &times->backward;
+    case 4: return &times->hold_forward;
+    case 5: return &times->hold_input;
+    case 6: return &times->hold_weight;
+    default: return &times->hold_always;
     }
 }
 
 /* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
+static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t layer)
 {
-    int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
+    int64_t v = dpari_each_at(dpari_placing_each(times, k), layer);
     if (k == 3 && v == 0) {
-        return dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer);
+        return dpari_each_at(&times->input, layer) + dpari_each_at(&times->weight, layer);
     }
     return v;
 }
@@ -75,13 +75,13 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
                                      dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 60;
-    const dpar_schedule_times *t = job->times;
+    const dpar_schedule_times *times = job->times;
     int32_t l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         int64_t sum = 0;
         for (l = 0; l < layers; l++) {
-            int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
+            int64_t v = dpari_each_at(dpari_placing_each(times, k), l);
             if (k == 5 || k == 6) { /* hold_input and hold_weight */
                 v = v < -most ? -1 : -v;
             }
@@ -100,8 +100,9 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         }
     }
     for (l = 0; l < layers; l++) {
-        int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
-        int64_t w = dpari_each_at(&t->hold_weight, l);
+        int64_t f = dpari_each_at(&times->hold_forward, l),
+                i = dpari_each_at(&times->hold_input, l);
+        int64_t w = dpari_each_at(&times->hold_weight, l);
         if (f + i + w != 0) {
             return dpari_wrong(
                 why, "layer %d holds %ld for F, %ld for I and %ld for W; these must add up to 0", l,
@@ -112,15 +113,15 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
 }
 
 /* Sums the layers of each stage of a cut. */
-static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
+static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
 {
     int32_t s, l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
-        for (s = 0; s < x->job->stages; s++) {
-            x->sum[k][s] = 0;
+        for (s = 0; s < placing->job->stages; s++) {
+            placing->sum[k][s] = 0;
             for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
-                x->sum[k][s] += dpari_placing_of(x->job->times, k, l);
+                placing->sum[k][s] += dpari_placing_of(placing->job->times, k, l);
             }
         }
     }
@@ -136,9 +137,10 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
 }
 
 /* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
-static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
+static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t holds,
+                               int64_t *over)
 {
-    int64_t cap = dpari_each_at(&x->job->cap, r);
+    int64_t cap = dpari_each_at(&placing->job->cap, r);
     if (cap > 0 && holds > cap) {
         *over += dpari_least(holds - cap, (INT64_C(1) << 61) - *over);
     }
@@ -151,82 +153,86 @@ static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 }
 
 /* The most that a rank holds in the schedule that was simulated last. */
-static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
+static int64_t dpari_placing_peak(const dpari_placing *placing, int32_t r)
 {
-    return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+    return dpari_placing_holds(placing->job) ? placing->rank[r].peak_bytes
+                                             : placing->rank[r].peak_count;
 }
 
 /* Evaluates a cut by simulating the given schedule with its stages. */
-static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
+static dpar_status dpari_placing_simulate(dpari_placing *placing, dpari_placing_cut *c,
+                                          dpar_why *why)
 {
     dpar_schedule_simulate_desc how;
     int32_t r;
     dpar_status st;
     dpari_zero(&how, sizeof(how));
-    how.times = &x->times;
-    how.rank = x->rank;
-    st = dpar_schedule_simulate(x->given, &how, &x->timing, x->rest, x->rest_bytes, why);
+    how.times = &placing->times;
+    how.rank = placing->rank;
+    st = dpar_schedule_simulate(placing->given, &how, &placing->timing, placing->rest,
+                                placing->rest_bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
-    c->result.makespan = x->timing.makespan;
-    c->result.span = x->timing.span;
-    for (r = 0; r < x->job->ranks; r++) {
-        dpari_placing_over(x, r, dpari_placing_peak(x, r), &c->score.over);
+    c->result.makespan = placing->timing.makespan;
+    c->result.span = placing->timing.span;
+    for (r = 0; r < placing->job->ranks; r++) {
+        dpari_placing_over(placing, r, dpari_placing_peak(placing, r), &c->score.over);
     }
     return DPAR_OK;
 }
 
 /* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
  * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
-static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
-                                      const dpari_placing_cut *best, dpar_schedule *s,
+static dpar_status dpari_placing_auto(dpari_placing *placing, dpari_placing_cut *c,
+                                      const dpari_placing_cut *best, dpar_schedule *schedule,
                                       dpar_why *why)
 {
     int32_t r, k;
     dpar_status st;
-    for (r = 0; r < x->job->ranks; r++) {
+    for (r = 0; r < placing->job->ranks; r++) {
         int64_t need = 0;
-        for (k = 0; k < x->job->stages; k++) {
-            if (dpari_pipe_rank(x->job, k) == r) {
-                need += dpari_pipe_hold(&x->times, DPARI_F, k) + x->sum[7][k];
+        for (k = 0; k < placing->job->stages; k++) {
+            if (dpari_pipe_rank(placing->job, k) == r) {
+                need += dpari_pipe_hold(&placing->times, DPARI_F, k) + placing->sum[7][k];
             }
         }
-        dpari_placing_over(x, r, need, &c->score.over);
+        dpari_placing_over(placing, r, need, &c->score.over);
     }
     c->result.makespan = c->result.span = INT64_MAX;
     if (c->score.over > 0) {
         return DPAR_OK;
     }
-    c->result.bound = dpari_pipe_bound(&x->staged);
+    c->result.bound = dpari_pipe_bound(&placing->staged);
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_schedule_optimize(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
+    st = dpar_schedule_optimize(schedule, &placing->staged, &c->result, placing->rest,
+                                placing->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
-/* Evaluates x->cut[0]. If it is not better than `best`, its result may be incomplete. */
-static dpar_status dpari_placing_evaluate(dpari_placing *x, const dpari_placing_cut *best,
-                                          dpar_schedule *s, dpar_why *why)
+/* Evaluates placing->cut[0]. If it is not better than `best`, its result may be incomplete. */
+static dpar_status dpari_placing_evaluate(dpari_placing *placing, const dpari_placing_cut *best,
+                                          dpar_schedule *schedule, dpar_why *why)
 {
-    dpari_placing_cut *c = &x->cut[0];
+    dpari_placing_cut *c = &placing->cut[0];
     dpar_status st;
-    x->evaluated++;
+    placing->evaluated++;
     c->score.over = 0;
-    dpari_placing_sum(x, c->at);
-    st = x->given != NULL ? dpari_placing_simulate(x, c, why)
-                          : dpari_placing_auto(x, c, best, s, why);
+    dpari_placing_sum(placing, c->at);
+    st = placing->given != NULL ? dpari_placing_simulate(placing, c, why)
+                                : dpari_placing_auto(placing, c, best, schedule, why);
     c->score.objective =
-        x->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
+        placing->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
     return st;
 }
 
-static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
+static void dpari_placing_copy(const dpari_placing *placing, dpari_placing_cut *to,
                                const dpari_placing_cut *from)
 {
     int32_t s;
-    for (s = 0; s <= x->job->stages; s++) {
+    for (s = 0; s <= placing->job->stages; s++) {
         to->at[s] = from->at[s];
     }
     to->score = from->score;
@@ -237,11 +243,11 @@ static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
 
 /* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
  * passes one on. Returns 0 if stage `from` has only one layer. */
-static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
+static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
 {
-    int64_t *at = x->cut[0].at;
+    int64_t *at = placing->cut[0].at;
     int32_t s;
-    dpari_placing_copy(x, &x->cut[0], &x->cut[1]);
+    dpari_placing_copy(placing, &placing->cut[0], &placing->cut[1]);
     if (at[from + 1] - at[from] < 2) {
         return 0;
     }
@@ -253,9 +259,10 @@ static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
 
 /* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
  * DPAR_MORE if no tries are left. */
-static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
+                                         dpar_why *why)
 {
-    int32_t stages = x->job->stages, away, from, up, better = 1;
+    int32_t stages = placing->job->stages, away, from, up, better = 1;
     while (better) {
         better = 0;
         for (away = 1; away < stages; away++) {
@@ -263,18 +270,18 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
                 int32_t a = from / 2;
                 dpar_status st;
                 up = from % 2;
-                if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
+                if (!dpari_placing_move(placing, up ? a : a + away, up ? a + away : a)) {
                     continue;
                 }
-                if (x->evaluated >= x->tries) {
+                if (placing->evaluated >= placing->tries) {
                     return DPAR_MORE;
                 }
-                st = dpari_placing_evaluate(x, &x->cut[1], s, why);
+                st = dpari_placing_evaluate(placing, &placing->cut[1], schedule, why);
                 if (st != DPAR_OK) {
                     return st;
                 }
-                if (dpari_placing_better(&x->cut[0], &x->cut[1])) {
-                    dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+                if (dpari_placing_better(&placing->cut[0], &placing->cut[1])) {
+                    dpari_placing_copy(placing, &placing->cut[1], &placing->cut[0]);
                     better = 1;
                 }
             }
@@ -285,33 +292,35 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
 
 /* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
  * numbers of layers (start 1). */
-static void dpari_placing_start(dpari_placing *x, int start)
+static void dpari_placing_start(dpari_placing *placing, int start)
 {
     int32_t l;
-    for (l = 0; l < x->layers; l++) {
-        x->cost[l] = 1;
+    for (l = 0; l < placing->layers; l++) {
+        placing->cost[l] = 1;
         if (start == 0) { /* F and B */
-            x->cost[l] = dpari_placing_of(x->job->times, 0, l);
-            x->cost[l] += dpari_placing_of(x->job->times, 3, l);
+            placing->cost[l] = dpari_placing_of(placing->job->times, 0, l);
+            placing->cost[l] += dpari_placing_of(placing->job->times, 3, l);
         }
     }
-    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL);
+    (void)dpar_split_balance(placing->cut[0].at, placing->layers, placing->cost,
+                             placing->job->stages, NULL);
 }
 
-static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_search(dpari_placing *placing, dpar_schedule *schedule,
+                                        dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
-        dpari_placing_start(x, start);
-        st = dpari_placing_evaluate(x, NULL, s, why);
+        dpari_placing_start(placing, start);
+        st = dpari_placing_evaluate(placing, NULL, schedule, why);
         if (st != DPAR_OK) {
             break;
         }
-        dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
-        st = dpari_placing_descend(x, s, why);
-        if (st >= 0 && (start == 0 || dpari_placing_better(&x->cut[1], &x->cut[2]))) {
-            dpari_placing_copy(x, &x->cut[2], &x->cut[1]);
+        dpari_placing_copy(placing, &placing->cut[1], &placing->cut[0]);
+        st = dpari_placing_descend(placing, schedule, why);
+        if (st >= 0 && (start == 0 || dpari_placing_better(&placing->cut[1], &placing->cut[2]))) {
+            dpari_placing_copy(placing, &placing->cut[2], &placing->cut[1]);
         }
     }
     return st;
@@ -386,77 +395,77 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
     char *at = (char *)mem + rest;
-    dpari_placing *x = (dpari_placing *)(void *)at;
+    dpari_placing *placing = (dpari_placing *)(void *)at;
     int k;
-    at += sizeof(*x);
-    dpari_zero(x, sizeof(*x));
-    x->job = job;
-    x->given = how->given;
-    x->layers = how->layers;
-    x->tries = how->tries;
-    x->times = *job->times;
-    x->rest = mem;
-    x->rest_bytes = rest;
+    at += sizeof(*placing);
+    dpari_zero(placing, sizeof(*placing));
+    placing->job = job;
+    placing->given = how->given;
+    placing->layers = how->layers;
+    placing->tries = how->tries;
+    placing->times = *job->times;
+    placing->rest = mem;
+    placing->rest_bytes = rest;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
-        x->sum[k] = dpari_pipe_wide(&at, job->stages);
+        placing->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
-    x->times.forward.each = x->sum[0];
-    x->times.input.each = x->sum[1];
-    x->times.weight.each = x->sum[2];
-    x->times.backward.each = x->sum[3];
+    placing->times.forward.each = placing->sum[0];
+    placing->times.input.each = placing->sum[1];
+    placing->times.weight.each = placing->sum[2];
+    placing->times.backward.each = placing->sum[3];
     if (dpari_placing_holds(job)) {
-        x->times.hold_forward.each = x->sum[4];
-        x->times.hold_input.each = x->sum[5];
-        x->times.hold_weight.each = x->sum[6];
+        placing->times.hold_forward.each = placing->sum[4];
+        placing->times.hold_input.each = placing->sum[5];
+        placing->times.hold_weight.each = placing->sum[6];
     }
-    x->times.hold_always.each = x->sum[7];
-    x->staged = *job;
-    x->staged.times = &x->times;
-    x->staged.nodes = 0;
+    placing->times.hold_always.each = placing->sum[7];
+    placing->staged = *job;
+    placing->staged.times = &placing->times;
+    placing->staged.nodes = 0;
     for (k = 0; k < 3; k++) {
-        x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
+        placing->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
     }
-    x->cost = dpari_pipe_wide(&at, how->layers);
-    x->rank = (dpar_rank_timing *)(void *)at;
-    return x;
+    placing->cost = dpari_pipe_wide(&at, how->layers);
+    placing->rank = (dpar_rank_timing *)(void *)at;
+    return placing;
 }
 
 /* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
  * exceeds a cap. */
-static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+static dpar_status dpari_placing_end(dpari_placing *placing, dpar_schedule *schedule, dpar_why *why)
 {
-    dpari_placing_cut *best = &x->cut[2];
-    const int64_t evaluated = x->evaluated;
+    dpari_placing_cut *best = &placing->cut[2];
+    const int64_t evaluated = placing->evaluated;
     int64_t over = 0;
     int32_t r;
-    dpari_placing_copy(x, &x->cut[0], best);
-    (void)dpari_placing_evaluate(x, NULL, s, NULL); /* did not fail before */
+    dpari_placing_copy(placing, &placing->cut[0], best);
+    (void)dpari_placing_evaluate(placing, NULL, schedule, NULL); /* did not fail before */
     if (best->score.over > 0) {
-        if (x->given == NULL) {
-            return dpari_pipe_check(&x->staged, why);
+        if (placing->given == NULL) {
+            return dpari_pipe_check(&placing->staged, why);
         }
         r = -1;
         while (over == 0) { /* finds the first rank over its cap */
             r++;
-            dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
+            dpari_placing_over(placing, r, dpari_placing_peak(placing, r), &over);
         }
         return dpari_say(DPAR_E_MEMORY, why,
                          "cannot fit: rank %d holds %ld at its peak, its cap is %ld", r,
-                         dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r));
+                         dpari_placing_peak(placing, r), dpari_each_at(&placing->job->cap, r));
     }
-    best->result = x->cut[0].result;
-    best->result.bound = dpari_pipe_bound(&x->staged);
+    best->result = placing->cut[0].result;
+    best->result.bound = dpari_pipe_bound(&placing->staged);
     best->result.nodes = evaluated;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
                                                         const dpar_schedule_partition_desc *how,
                                                         dpar_schedule_optimize_result *result,
                                                         void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_schedule_optimize_desc *job = how->job;
-    dpari_placing *x;
+    dpari_placing *placing;
     dpar_schedule made;
     int64_t needed = -1;
     dpar_status st = dpari_placing_shape(how, why), ended;
@@ -479,18 +488,18 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_placing_lay(how, mem);
-    st = dpari_placing_search(x, &made, why);
-    ended = st < 0 ? st : dpari_placing_end(x, &made, why);
+    placing = dpari_placing_lay(how, mem);
+    st = dpari_placing_search(placing, &made, why);
+    ended = st < 0 ? st : dpari_placing_end(placing, &made, why);
     if (ended != DPAR_OK) {
         return ended;
     }
     for (k = 0; k <= job->stages; k++) {
-        how->cuts[k] = x->cut[2].at[k];
+        how->cuts[k] = placing->cut[2].at[k];
     }
     if (how->given == NULL) {
-        *s = made;
+        *schedule = made;
     }
-    *result = x->cut[2].result;
+    *result = placing->cut[2].result;
     return st;
 }

@@ -38,11 +38,11 @@ typedef struct dpar_schedule_partition_desc {
  * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
  * search ended.
  *
- * s:       receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
- * result:  receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
- *          were evaluated.
- * mem:     aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *          why->bytes is how many it needs. The schedule is first in it.
+ * schedule: receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
+ * result:   receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
+ *           were evaluated.
+ * mem:      aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *           why->bytes is how many it needs. The schedule is first in it.
  *
  * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
  * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in
@@ -54,7 +54,7 @@ typedef struct dpar_schedule_partition_desc {
  * DPAR_E_ROOM, and as dpar_schedule_simulate does for `given`. Costs about `tries` times
  * dpar_schedule_optimize, or dpar_schedule_simulate with `given`.
  */
-DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *schedule,
                                              const dpar_schedule_partition_desc *how,
                                              dpar_schedule_optimize_result *result, void *mem,
                                              int64_t bytes, dpar_why *why);

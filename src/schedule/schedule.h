@@ -80,27 +80,27 @@ enum {
     DPAR_STAGE_MAP_COUNT
 };
 
-/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
- * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
- * to 0. Like all sizes of this header, that of a schedule is a multiple of 8, so that an object
- * placed right after it is aligned as well.
+/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set
+ * schedule->ranks and schedule->stages before. The function sets chain = stages, slices = 1, micros
+ * = 0 and all of begin to 0. Like all sizes of this header, that of a schedule is a multiple of 8,
+ * so that an object placed right after it is aligned as well.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
  */
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *schedule, int64_t actions, void *mem,
+                                        int64_t bytes, dpar_why *why);
 
 /* Finds the stage at the other end of a message, or for F, B and I the stage that needs the result.
  * That is the next stage for F, SEND_F and RECV_B, and the previous one for B, I, SEND_B and
  * RECV_F. Returns -1 at a chain's end and for other kinds. Costs O(1). */
-DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t kind, int32_t stage);
 
 /* Appends an action as text: "3F12", or "(0F7;7B3)OVERLAP_F_B" for a joined action and the one
  * after it. An idle action appends nothing. Costs O(1). */
-DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
+DPAR_API void dpar_action_write(const dpar_action *action, dpar_text *text);
 
 /* ---- schedules as text ----
  *
@@ -132,11 +132,11 @@ typedef struct dpar_schedule_read_desc {
  * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
  * same rank. Costs O(text).
  */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *schedule, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);
 
 /* Appends a schedule as text, from which dpar_schedule_read makes the same actions again. `end`
  * ends each line: "\r\n" as Python's csv module writes it, or "\n". Costs O(actions). */
-DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
+DPAR_API void dpar_schedule_write(const dpar_schedule *schedule, const char *end, dpar_text *text);
 
 #endif

@@ -19,8 +19,9 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     for (order.rule = 1; order.rule < DPAR_SCHEDULE_END; order.rule++) {
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
-            const dpar_action *a = &s.action[i];
-            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro_batch);
+            const dpar_action *action = &s.action[i];
+            sum = dpari_digest(sum, action->kind * INT32_C(4096) + action->stage * 256 +
+                                        action->micro_batch);
         }
     }
     return dpari_differs(sum, UINT32_C(1481399199), "schedules", why);

@@ -28,54 +28,58 @@ static int dpari_gantt_holds(int32_t kind)
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g,
+DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *desc,
                                                            int64_t k, int32_t rank, dpar_why *why)
 {
-    const dpar_schedule *s = g->schedule;
-    const dpar_action *a = &s->action[k];
-    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
+    const dpar_schedule *schedule = desc->schedule;
+    const dpar_action *action = &schedule->action[k];
+    if (action->kind >= DPAR_ACTION_COUNT || action->stage >= schedule->stages ||
+        action->peer >= schedule->ranks) {
         return dpari_wrong(
             why,
             "action %ld of rank %d has kind %d and stage %d; kind, stage or peer is out of range",
-            k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
+            k - schedule->begin[rank], rank, (int32_t)action->kind, (int32_t)action->stage);
     }
-    if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
+    if (desc->start[k] < 0 ||
+        desc->end[k] < (dpari_gantt_is_message(action->kind) ? 0 : desc->start[k])) {
         return dpari_wrong(
             why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
-            k - s->begin[rank], rank, g->start[k], g->end[k]);
+            k - schedule->begin[rank], rank, desc->start[k], desc->end[k]);
     }
-    if (a->joined &&
-        (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
-         (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
+    if (action->joined &&
+        (k + 1 >= schedule->begin[rank + 1] || action[1].joined ||
+         action->kind != DPAR_ACTION_FORWARD ||
+         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
         return dpari_wrong(why,
                            "action %ld of rank %d is joined, but it is not an F that a B or I "
                            "follows",
-                           k - s->begin[rank], rank);
+                           k - schedule->begin[rank], rank);
     }
     return DPAR_OK;
 }
 
 /* Checks all values that are read. *last receives the end of the last action. */
-static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
+static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *desc, int64_t *last,
+                                     dpar_why *why)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     dpar_status st = DPAR_OK;
     int32_t r;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
-        g->unit > INT64_C(1000000000000)) {
+    if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || desc->unit < 1 ||
+        desc->unit > INT64_C(1000000000000)) {
         return dpari_wrong(why, "%d ranks and unit=%ld; 1 to 65535 and 1 to 1e12 are allowed",
-                           s->ranks, g->unit);
+                           schedule->ranks, desc->unit);
     }
     *last = 0;
-    for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
+    for (r = 0; r < schedule->ranks; r++) {
+        if (schedule->begin[r] < 0 || schedule->begin[r + 1] < schedule->begin[r]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
-                               s->begin[r], s->begin[r + 1]);
+                               schedule->begin[r], schedule->begin[r + 1]);
         }
-        for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
-            st = dpari_gantt_check_action(g, k, r, why);
-            *last = dpari_most(*last, g->end[k]);
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1] && st == DPAR_OK; k++) {
+            st = dpari_gantt_check_action(desc, k, r, why);
+            *last = dpari_most(*last, desc->end[k]);
         }
     }
     return st;
@@ -93,10 +97,10 @@ DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_
 }
 
 /* Writes ticks / unit with at most `decimals` digits after the point, without trailing zeros. */
-static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
+static void dpari_gantt_time(dpar_text *text, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
-    dpari_text_int(t, ticks / unit);
+    dpari_text_int(text, ticks / unit);
     if (rest > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
@@ -106,8 +110,8 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
             kept = digit[n] != '0' ? n + 1 : kept;
             rest %= unit;
         }
-        dpar_text_put(t, kept > 0 ? "." : "");
-        dpari_text_slice(t, digit, kept);
+        dpar_text_put(text, kept > 0 ? "." : "");
+        dpari_text_slice(text, digit, kept);
     }
 }
 
@@ -128,11 +132,11 @@ static int64_t dpari_gantt_round(int64_t least)
 }
 
 /* Returns the chunk of a stage: the number of earlier stages on the same rank. */
-static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
+static int32_t dpari_gantt_chunk(const dpar_schedule *schedule, int32_t stage)
 {
     int32_t i, n = 0;
     for (i = 0; i < stage; i++) {
-        n += s->rank_of[i] == s->rank_of[stage];
+        n += schedule->rank_of[i] == schedule->rank_of[stage];
     }
     return n;
 }
@@ -149,25 +153,27 @@ DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
 /* Returns the length of the shortest computation that takes time, or `last` if there is none.
  * *common receives the greatest common divisor of all starts and ends of actions that occupy a
  * rank. *kinds receives a bit for each kind in the schedule, and bit 31 for an overlapped pair. */
-static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
-                                  uint32_t *kinds)
+static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t last,
+                                  int64_t *common, uint32_t *kinds)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, shortest = last;
     *common = last;
     *kinds = 0;
-    for (k = s->begin[0]; k < s->begin[s->ranks]; k++) {
-        int64_t length = g->end[k] - g->start[k], both[2], a;
+    for (k = schedule->begin[0]; k < schedule->begin[schedule->ranks]; k++) {
+        int64_t length = desc->end[k] - desc->start[k], both[2], a;
         int32_t i;
-        *kinds |= UINT32_C(1) << s->action[k].kind | (uint32_t)s->action[k].joined << 31;
-        if (!dpari_gantt_holds(s->action[k].kind) || length < 1) {
+        *kinds |= UINT32_C(1) << schedule->action[k].kind | (uint32_t)schedule->action[k].joined
+                                                                << 31;
+        if (!dpari_gantt_holds(schedule->action[k].kind) || length < 1) {
             continue;
         }
-        if (dpari_gantt_is_work(s->action[k].kind)) {
-            shortest = dpari_least(shortest, s->action[k].joined ? (length + 1) / 2 : length);
+        if (dpari_gantt_is_work(schedule->action[k].kind)) {
+            shortest =
+                dpari_least(shortest, schedule->action[k].joined ? (length + 1) / 2 : length);
         }
-        both[0] = g->start[k];
-        both[1] = g->end[k];
+        both[0] = desc->start[k];
+        both[1] = desc->end[k];
         for (i = 0; i < 2; i++) { /* Euclid's algorithm */
             a = both[i];
             while (a != 0) {
@@ -181,11 +187,11 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
 }
 
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
-static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_gantt_numbers(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                   g->schedule->stages, g->schedule->micro_batches);
-    dpari_gantt_time(t, last, g->unit, 6);
+    dpari_text_say(text, "%d ranks, %d stages, %d micro-batches, makespan ", desc->schedule->ranks,
+                   desc->schedule->stages, desc->schedule->micro_batches);
+    dpari_gantt_time(text, last, desc->unit, 6);
 }
 
 /* Where the other half of the last message was found, for each kind of message and for two peers.
@@ -196,19 +202,21 @@ typedef struct dpari_seek {
 } dpari_seek;
 
 /* Returns the index of the other half of a message in the peer's list, or -1 if it is missing. */
-static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
+static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_action *action,
+                                   dpari_seek *seek)
 {
-    int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
-    int32_t kind =
-        a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
-    int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
+    int32_t stage = dpar_schedule_partner(schedule, action->kind, action->stage);
+    int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
+                       ? action->kind + 1
+                       : action->kind - 1;
+    int64_t first = schedule->begin[action->peer], n = schedule->begin[action->peer + 1] - first, k;
     /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
-    int64_t *at = &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1];
+    int64_t *at = &seek->at[action->kind - DPAR_ACTION_SEND_F][action->peer >> 1 & 1];
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
-        const dpar_action *b = &s->action[there];
-        if (b->kind == kind && b->stage == stage && b->micro_batch == a->micro_batch) {
+        const dpar_action *b = &schedule->action[there];
+        if (b->kind == kind && b->stage == stage && b->micro_batch == action->micro_batch) {
             *at = there;
             return there;
         }
@@ -228,42 +236,42 @@ typedef struct dpari_chart {
 } dpari_chart;
 
 /* Returns the column whose left edge is nearest to a time. */
-static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
+static int64_t dpari_chart_column(const dpari_chart *chart, int64_t ticks)
 {
-    return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
+    return (dpari_gantt_at(ticks, chart->ticks, 2 * chart->columns) + 1) / 2;
 }
 
 /* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
  * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
  * width. */
-static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
+static void dpari_chart_lay(dpari_chart *chart, const dpar_schedule_draw_desc *desc, int64_t last,
                             int32_t width, uint32_t *kinds)
 {
-    int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
-    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micro_batches - 1, 0)), room,
+    int64_t common, shortest = dpari_gantt_survey(desc, last, &common, kinds);
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(desc->schedule->micro_batches - 1, 0)), room,
             steps;
-    c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
-    room = width - c->label - 1;
+    chart->label = 7 + dpari_gantt_digits(desc->schedule->ranks - 1);
+    room = width - chart->label - 1;
     common = dpari_most(common, 1);
     steps = dpari_most(dpari_ceil_div(last, common), 1);
-    c->exact = steps <= room;
-    c->named = 0;
-    c->columns = c->exact ? steps : room;
-    c->ticks = c->exact ? steps * common : last;
-    if (c->exact && shortest > 0) {
+    chart->exact = steps <= room;
+    chart->named = 0;
+    chart->columns = chart->exact ? steps : room;
+    chart->ticks = chart->exact ? steps * common : last;
+    if (chart->exact && shortest > 0) {
         int64_t each = dpari_ceil_div(name, dpari_most(shortest / common, 1));
-        c->named = each <= room / steps;
-        c->columns = c->named ? steps * each : steps;
+        chart->named = each <= room / steps;
+        chart->columns = chart->named ? steps * each : steps;
     }
 }
 
 /* Returns the mark of an action for one column. */
-static char dpari_chart_mark(const dpar_action *a)
+static char dpari_chart_mark(const dpar_action *action)
 {
-    switch (a->kind) {
-    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro_batch % 10);
-    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro_batch % 26);
-    case DPAR_ACTION_INPUT: return (char)('a' + a->micro_batch % 26);
+    switch (action->kind) {
+    case DPAR_ACTION_FORWARD: return (char)('0' + action->micro_batch % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + action->micro_batch % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + action->micro_batch % 26);
     case DPAR_ACTION_WEIGHT: return '+';
     case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
@@ -271,94 +279,99 @@ static char dpari_chart_mark(const dpar_action *a)
 }
 
 /* Returns the letter of a named action, in lower case for odd chunks. */
-static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
+static char dpari_chart_letter(const dpar_schedule *schedule, const dpar_action *action)
 {
-    char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
-    return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
+    char c = action->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(action->kind)[0];
+    return dpari_gantt_chunk(schedule, action->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *text, char c, int64_t n)
 {
     for (; n > 0; n--) {
-        dpari_text_char(t, c);
+        dpari_text_char(text, c);
     }
 }
 
 /* Draws an action over so many columns. */
-static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
-                              const dpar_action *a, int64_t columns, char dash)
+static void dpari_chart_slice(dpar_text *text, const dpari_chart *chart,
+                              const dpar_schedule *schedule, const dpar_action *action,
+                              int64_t columns, char dash)
 {
-    int64_t name = 1 + dpari_gantt_digits(a->micro_batch);
-    if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
-        dpari_chart_fill(t, dpari_chart_mark(a), columns);
+    int64_t name = 1 + dpari_gantt_digits(action->micro_batch);
+    if (!chart->named || columns < name || !dpari_gantt_is_work(action->kind)) {
+        dpari_chart_fill(text, dpari_chart_mark(action), columns);
         return;
     }
-    dpari_text_char(t, dpari_chart_letter(s, a));
-    dpari_text_int(t, a->micro_batch);
-    dpari_chart_fill(t, dash, columns - name);
+    dpari_text_char(text, dpari_chart_letter(schedule, action));
+    dpari_text_int(text, action->micro_batch);
+    dpari_chart_fill(text, dash, columns - name);
 }
 
 /* Draws the line of a rank. A joined pair shares its columns, half for each action. */
-static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
-                             int32_t rank)
+static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc, int32_t rank)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, at = 0;
-    dpar_text_put(t, "rank ");
-    dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpari_text_say(t, "%d |", rank);
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        const dpar_action *a = &s->action[k];
-        int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
-        int64_t to = dpari_most(dpari_chart_column(c, g->end[k]), from);
-        if (!dpari_gantt_holds(a->kind)) {
+    dpar_text_put(text, "rank ");
+    dpari_chart_fill(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
+    dpari_text_say(text, "%d |", rank);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        const dpar_action *action = &schedule->action[k];
+        int64_t from = dpari_most(dpari_chart_column(chart, desc->start[k]), at), half;
+        int64_t to = dpari_most(dpari_chart_column(chart, desc->end[k]), from);
+        if (!dpari_gantt_holds(action->kind)) {
             continue;
         }
-        dpari_chart_fill(t, '.', from - at);
-        half = a->joined ? from + (to - from + 1) / 2 : to;
-        dpari_chart_slice(t, c, s, a, half - from, a->joined ? '*' : '-');
-        if (a->joined) {
-            dpari_chart_slice(t, c, s, a + 1, to - half, '*');
+        dpari_chart_fill(text, '.', from - at);
+        half = action->joined ? from + (to - from + 1) / 2 : to;
+        dpari_chart_slice(text, chart, schedule, action, half - from, action->joined ? '*' : '-');
+        if (action->joined) {
+            dpari_chart_slice(text, chart, schedule, action + 1, to - half, '*');
         }
         at = to;
     }
-    dpari_chart_fill(t, '.', c->columns - at);
-    dpar_text_put(t, "|\n");
+    dpari_chart_fill(text, '.', chart->columns - at);
+    dpar_text_put(text, "|\n");
 }
 
 /* Draws the axis with times at round ticks, at least 10 columns apart. */
-static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
+static void dpari_chart_axis(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc)
 {
     int64_t every, at, tick;
-    every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
+    every = chart->ticks > INT64_MAX / 10 ? INT64_MAX
+                                          : dpari_ceil_div(10 * chart->ticks, chart->columns);
     every = dpari_gantt_round(every);
-    dpar_text_put(t, "time");
-    dpari_chart_fill(t, ' ', c->label - 4);
+    dpar_text_put(text, "time");
+    dpari_chart_fill(text, ' ', chart->label - 4);
     at = 0;
     for (tick = 0;; tick += every) {
         size_t before;
-        int64_t column = dpari_chart_column(c, tick);
-        dpari_chart_fill(t, ' ', column - at);
-        before = t->used;
-        dpari_gantt_time(t, tick, g->unit, 3);
-        at = dpari_most(column, at) + (int64_t)(t->used - before);
-        if (tick > c->ticks - every || dpari_chart_column(c, tick + every) + 6 > c->columns) {
+        int64_t column = dpari_chart_column(chart, tick);
+        dpari_chart_fill(text, ' ', column - at);
+        before = text->used;
+        dpari_gantt_time(text, tick, desc->unit, 3);
+        at = dpari_most(column, at) + (int64_t)(text->used - before);
+        if (tick > chart->ticks - every ||
+            dpari_chart_column(chart, tick + every) + 6 > chart->columns) {
             break;
         }
     }
-    dpari_text_char(t, '\n');
+    dpari_text_char(text, '\n');
 }
 
-static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
-                             int64_t last)
+static void dpari_chart_head(dpar_text *text, const dpari_chart *chart,
+                             const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    if (g->title != NULL) {
-        dpari_text_say(t, "%s\n", g->title);
+    if (desc->title != NULL) {
+        dpari_text_say(text, "%s\n", desc->title);
     }
-    dpari_gantt_numbers(t, g, last);
-    dpari_text_say(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
-    dpari_gantt_time(t, c->ticks, g->unit, 6);
-    dpari_text_char(t, '\n');
+    dpari_gantt_numbers(text, desc, last);
+    dpari_text_say(text, "%s%ld columns = ", chart->exact ? "; " : "; scaled: ", chart->columns);
+    dpari_gantt_time(text, chart->ticks, desc->unit, 6);
+    dpari_text_char(text, '\n');
 }
 
 /* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
@@ -369,7 +382,8 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_sche
      DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
 /* Explains the letters and marks that the chart uses. */
-static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
+static void dpari_chart_legend(dpar_text *text, const dpari_chart *chart, uint32_t kinds,
+                               int32_t chunks)
 {
     static const struct {
         uint32_t kinds;
@@ -384,29 +398,29 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     size_t i;
     for (i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
         if (kinds & word[i].kinds) {
-            dpar_text_put(t, c->named ? word[i].named : word[i].marked);
+            dpar_text_put(text, chart->named ? word[i].named : word[i].marked);
         }
     }
-    dpar_text_put(t, ". idle\n");
-    if (!c->named) {
-        dpar_text_put(t, "digits and letters: the micro-batch, from 0 and A, round and round\n");
+    dpar_text_put(text, ". idle\n");
+    if (!chart->named) {
+        dpar_text_put(text, "digits and letters: the micro-batch, from 0 and A, round and round\n");
     } else if (chunks > 1) {
-        dpar_text_put(t, "lower case: a rank's odd chunks\n");
+        dpar_text_put(text, "lower case: a rank's odd chunks\n");
     }
 }
 
-static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
     int32_t r;
-    dpari_chart_lay(&c, g, last, g->width != 0 ? g->width : 80, &kinds);
-    dpari_chart_head(t, &c, g, last);
-    for (r = 0; r < g->schedule->ranks; r++) {
-        dpari_chart_rank(t, &c, g, r);
+    dpari_chart_lay(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
+    dpari_chart_head(text, &c, desc, last);
+    for (r = 0; r < desc->schedule->ranks; r++) {
+        dpari_chart_rank(text, &c, desc, r);
     }
-    dpari_chart_axis(t, &c, g);
-    dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
+    dpari_chart_axis(text, &c, desc);
+    dpari_chart_legend(text, &c, kinds, desc->schedule->stages / desc->schedule->ranks);
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
@@ -423,68 +437,69 @@ typedef struct dpari_figure {
     uint32_t kinds; /* as from dpari_gantt_survey */
 } dpari_figure;
 
-static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
+static void dpari_figure_number(dpar_text *text, const char *name, int64_t tenths)
 {
-    dpari_text_say(t, " %s=\"", name);
-    dpari_gantt_time(t, tenths, 10, 1);
-    dpari_text_char(t, '"');
+    dpari_text_say(text, " %s=\"", name);
+    dpari_gantt_time(text, tenths, 10, 1);
+    dpari_text_char(text, '"');
 }
 
-static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
-                              int64_t w, int64_t h)
+static void dpari_figure_rect(dpar_text *text, const char *style, int32_t level, int64_t x,
+                              int64_t y, int64_t w, int64_t h)
 {
-    dpari_text_say(t, "<rect class=\"%s", style);
+    dpari_text_say(text, "<rect class=\"%s", style);
     if (level >= 0) {
-        dpari_text_int(t, level);
+        dpari_text_int(text, level);
     }
-    dpari_text_char(t, '"');
-    dpari_figure_number(t, "x", x);
-    dpari_figure_number(t, "y", y);
-    dpari_figure_number(t, "width", w);
-    dpari_figure_number(t, "height", h);
-    dpar_text_put(t, "/>");
+    dpari_text_char(text, '"');
+    dpari_figure_number(text, "x", x);
+    dpari_figure_number(text, "y", y);
+    dpari_figure_number(text, "width", w);
+    dpari_figure_number(text, "height", h);
+    dpar_text_put(text, "/>");
 }
 
-static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
+static void dpari_figure_open(dpar_text *text, const char *style, int64_t x, int64_t y)
 {
-    dpari_text_say(t, "<text class=\"%s\"", style);
-    dpari_figure_number(t, "x", x);
-    dpari_figure_number(t, "y", y);
-    dpari_text_char(t, '>');
+    dpari_text_say(text, "<text class=\"%s\"", style);
+    dpari_figure_number(text, "x", x);
+    dpari_figure_number(text, "y", y);
+    dpari_text_char(text, '>');
 }
 
-static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
+static void dpari_figure_text(dpar_text *text, const char *style, int64_t x, int64_t y,
+                              const char *s)
 {
-    dpari_figure_open(t, style, x, y);
-    dpari_text_say(t, "%s</text>\n", s);
+    dpari_figure_open(text, style, x, y);
+    dpari_text_say(text, "%s</text>\n", s);
 }
 
 /* Writes the title so that both XML and JSON can contain it: their special characters become
  * apostrophes, and characters that are not printable ASCII question marks. */
-static void dpari_gantt_title(dpar_text *t, const char *s)
+static void dpari_gantt_title(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
         char c = *s >= ' ' && *s < 127 ? *s : '?';
-        dpari_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+        dpari_text_char(text, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
     }
 }
 
-static int64_t dpari_figure_x(const dpari_figure *f, int64_t ticks)
+static int64_t dpari_figure_x(const dpari_figure *figure, int64_t ticks)
 {
-    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, f->last, f->width);
+    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, figure->last, figure->width);
 }
 
-static int64_t dpari_figure_y(const dpari_figure *f, int32_t rank)
+static int64_t dpari_figure_y(const dpari_figure *figure, int32_t rank)
 {
-    return DPARI_SVG_TOP + rank * f->pitch;
+    return DPARI_SVG_TOP + rank * figure->pitch;
 }
 
-static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_head(dpar_text *text, const dpari_figure *figure)
 {
-    int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
-    int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
+    int64_t wide = DPARI_SVG_LEFT + figure->width + DPARI_SVG_RIGHT;
+    int64_t high = dpari_figure_y(figure, figure->g->schedule->ranks) + 300;
     dpari_text_say(
-        t,
+        text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld %ld\">\n<style>text{font:12px "
         "sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
         ".s,.a,.p{fill:#555}.e{text-anchor:end}.a,.n,.q{text-anchor:middle}.n{font-size:11px}"
@@ -508,15 +523,15 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
         "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#b3560b\"/></marker>"
         "</defs>\n<title>",
         wide / 10, high / 10);
-    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
-    dpar_text_put(t, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
-    dpari_figure_open(t, "h", 200, 300);
-    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
-    dpar_text_put(t, "</text>\n");
-    dpari_figure_open(t, "s", 200, 500);
-    dpari_gantt_numbers(t, f->g, f->last);
-    dpari_text_say(t, "; numbers: micro-batches%s",
-                   f->g->schedule->stages > f->g->schedule->ranks
+    dpari_gantt_title(text, figure->g->title != NULL ? figure->g->title : "pipeline schedule");
+    dpar_text_put(text, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_figure_open(text, "h", 200, 300);
+    dpari_gantt_title(text, figure->g->title != NULL ? figure->g->title : "pipeline schedule");
+    dpar_text_put(text, "</text>\n");
+    dpari_figure_open(text, "s", 200, 500);
+    dpari_gantt_numbers(text, figure->g, figure->last);
+    dpari_text_say(text, "; numbers: micro-batches%s",
+                   figure->g->schedule->stages > figure->g->schedule->ranks
                        ? "; paler: later chunks of the rank</text>\n"
                        : "</text>\n");
 }
@@ -536,7 +551,7 @@ static const char *dpari_figure_strip(int32_t kind)
 }
 
 /* The legend: the meaning of each colour that the picture uses. */
-static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_legend(dpar_text *text, const dpari_figure *figure)
 {
     static const struct {
         uint32_t kinds;
@@ -555,154 +570,163 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     int64_t x = 200;
     size_t i;
     for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
-        if (f->kinds & entry[i].kinds) {
-            dpari_figure_rect(t, entry[i].style, -1, x, 600, 120, 120);
-            dpari_figure_text(t, "s", x + 170, 705, entry[i].word);
+        if (figure->kinds & entry[i].kinds) {
+            dpari_figure_rect(text, entry[i].style, -1, x, 600, 120, 120);
+            dpari_figure_text(text, "s", x + 170, 705, entry[i].word);
             x += 400 + 66 * (int64_t)dpari_length(entry[i].word);
         }
     }
 }
 
 /* Draws vertical lines at round times, at least about 70 pixels apart. */
-static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
+static void dpari_figure_axis(dpar_text *text, const dpari_figure *figure)
 {
-    int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
-    every = f->last > INT64_MAX / 700 ? f->last / f->width * 700
-                                      : dpari_ceil_div(f->last * 700, f->width);
+    int64_t bottom = dpari_figure_y(figure, figure->g->schedule->ranks), tick, every;
+    every = figure->last > INT64_MAX / 700 ? figure->last / figure->width * 700
+                                           : dpari_ceil_div(figure->last * 700, figure->width);
     every = dpari_gantt_round(dpari_most(every, 1));
-    for (tick = 0; tick <= f->last; tick += every) {
-        int64_t x = dpari_figure_x(f, tick);
-        dpar_text_put(t, "<path class=\"g\" d=\"M");
-        dpari_gantt_time(t, x, 10, 1);
-        dpar_text_put(t, " 78V");
-        dpari_gantt_time(t, bottom, 10, 1);
-        dpar_text_put(t, "\"/>");
-        dpari_figure_open(t, "a", x, bottom + 150);
-        dpari_gantt_time(t, tick, f->g->unit, 6);
-        dpar_text_put(t, "</text>\n");
+    for (tick = 0; tick <= figure->last; tick += every) {
+        int64_t x = dpari_figure_x(figure, tick);
+        dpar_text_put(text, "<path class=\"g\" d=\"M");
+        dpari_gantt_time(text, x, 10, 1);
+        dpar_text_put(text, " 78V");
+        dpari_gantt_time(text, bottom, 10, 1);
+        dpar_text_put(text, "\"/>");
+        dpari_figure_open(text, "a", x, bottom + 150);
+        dpari_gantt_time(text, tick, figure->g->unit, 6);
+        dpar_text_put(text, "</text>\n");
         if (tick > INT64_MAX - every) {
             break;
         }
     }
-    dpari_figure_text(t, "s", 200, bottom + 150, "time");
+    dpari_figure_text(text, "s", 200, bottom + 150, "time");
 }
 
 /* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
-static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+static void dpari_figure_tip(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank)
 {
-    dpar_text_put(t, "<g><title>");
-    dpar_action_write(&f->g->schedule->action[k], t);
-    dpari_text_say(t, " on rank %d, ", rank);
-    dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
-    dpar_text_put(t, " to ");
-    dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
-    dpar_text_put(t, "</title>");
+    dpar_text_put(text, "<g><title>");
+    dpar_action_write(&figure->g->schedule->action[k], text);
+    dpari_text_say(text, " on rank %d, ", rank);
+    dpari_gantt_time(text, figure->g->start[k], figure->g->unit, 6);
+    dpar_text_put(text, " to ");
+    dpari_gantt_time(text, figure->g->end[k], figure->g->unit, 6);
+    dpar_text_put(text, "</title>");
 }
 
 /* Draws a computation, or one half of a joined pair, with its micro-batch if the number fits. */
-static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
-                               int64_t x, int64_t y, int64_t w, int64_t h)
+static void dpari_figure_slice(dpar_text *text, const dpar_schedule *schedule,
+                               const dpar_action *action, int64_t x, int64_t y, int64_t w,
+                               int64_t h)
 {
-    int32_t digits = dpari_gantt_digits(a->micro_batch);
+    int32_t digits = dpari_gantt_digits(action->micro_batch);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
-    dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
+    const char *name =
+        action->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(action->kind);
+    dpari_figure_rect(text, name,
+                      (int32_t)dpari_least(dpari_gantt_chunk(schedule, action->stage), 2), x, y, w,
+                      h);
     if (big || w >= 46 * digits + 8) {
-        dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", (int32_t)a->micro_batch);
+        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        dpari_text_say(text, "%d</text>", (int32_t)action->micro_batch);
     }
 }
 
-static void dpari_figure_action(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+static void dpari_figure_action(dpar_text *text, const dpari_figure *figure, int64_t k,
+                                int32_t rank)
 {
-    const dpar_schedule *s = f->g->schedule;
-    const dpar_action *a = &s->action[k];
-    const char *strip = dpari_figure_strip(a->kind);
-    int64_t x = dpari_figure_x(f, f->g->start[k]), y = dpari_figure_y(f, rank);
-    int64_t w = dpari_figure_x(f, f->g->end[k]) - x;
-    if (strip == NULL && (!dpari_gantt_is_work(a->kind) || w < 1)) {
+    const dpar_schedule *schedule = figure->g->schedule;
+    const dpar_action *action = &schedule->action[k];
+    const char *strip = dpari_figure_strip(action->kind);
+    int64_t x = dpari_figure_x(figure, figure->g->start[k]), y = dpari_figure_y(figure, rank);
+    int64_t w = dpari_figure_x(figure, figure->g->end[k]) - x;
+    if (strip == NULL && (!dpari_gantt_is_work(action->kind) || w < 1)) {
         return;
     }
-    dpari_figure_tip(t, f, k, rank);
+    dpari_figure_tip(text, figure, k, rank);
     if (strip != NULL) {
-        dpari_figure_rect(t, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
-    } else if (a->joined) {
-        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE / 2);
-        dpari_figure_slice(t, s, a + 1, x, y + DPARI_SVG_LANE / 2, w, DPARI_SVG_LANE / 2);
+        dpari_figure_rect(text, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
+    } else if (action->joined) {
+        dpari_figure_slice(text, schedule, action, x, y, w, DPARI_SVG_LANE / 2);
+        dpari_figure_slice(text, schedule, action + 1, x, y + DPARI_SVG_LANE / 2, w,
+                           DPARI_SVG_LANE / 2);
     } else {
-        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE);
+        dpari_figure_slice(text, schedule, action, x, y, w, DPARI_SVG_LANE);
     }
-    dpar_text_put(t, "</g>\n");
+    dpar_text_put(text, "</g>\n");
 }
 
-static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
+static void dpari_figure_rank(dpar_text *text, const dpari_figure *figure, int32_t rank)
 {
-    const dpar_schedule *s = f->g->schedule;
-    int64_t y = dpari_figure_y(f, rank), k, busy = 0;
-    dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
-    dpari_text_say(t, "rank %d</text>\n", rank);
-    dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        dpari_figure_action(t, f, k, rank);
-        if (dpari_gantt_holds(s->action[k].kind)) {
-            busy += dpari_least(f->g->end[k] - f->g->start[k], f->last - busy);
+    const dpar_schedule *schedule = figure->g->schedule;
+    int64_t y = dpari_figure_y(figure, rank), k, busy = 0;
+    dpari_figure_open(text, "e", DPARI_SVG_LEFT - 90, y + 195);
+    dpari_text_say(text, "rank %d</text>\n", rank);
+    dpari_figure_rect(text, "z", -1, DPARI_SVG_LEFT, y, figure->width, DPARI_SVG_LANE);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        dpari_figure_action(text, figure, k, rank);
+        if (dpari_gantt_holds(schedule->action[k].kind)) {
+            busy += dpari_least(figure->g->end[k] - figure->g->start[k], figure->last - busy);
         }
     }
-    dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
-    dpari_gantt_time(t, (dpari_gantt_at(f->last - busy, f->last, 2000) + 1) / 2, 10, 1);
-    dpar_text_put(t, " % idle</text>\n");
+    dpari_figure_open(text, "p", DPARI_SVG_LEFT + figure->width + 80, y + 190);
+    dpari_gantt_time(text, (dpari_gantt_at(figure->last - busy, figure->last, 2000) + 1) / 2, 10,
+                     1);
+    dpar_text_put(text, " % idle</text>\n");
 }
 
 /* Draws an arrow from the lane of the sender, at the time of the SEND, to the lane of the receiver,
  * at the time of arrival. */
-static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
+static void dpari_figure_arrow(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank,
                                dpari_seek *seek)
 {
-    const dpar_action *a = &f->g->schedule->action[k];
-    int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
-    int32_t down = a->peer > rank;
-    const char *style = a->kind == DPAR_ACTION_SEND_F ? "f" : "b";
+    const dpar_action *action = &figure->g->schedule->action[k];
+    int64_t to = dpari_gantt_partner(figure->g->schedule, action, seek);
+    int32_t down = action->peer > rank;
+    const char *style = action->kind == DPAR_ACTION_SEND_F ? "f" : "b";
     if (to < 0) {
         return;
     }
-    dpari_text_say(t, "<line class=\"%s%s", style,
-                   a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
-    dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
-    dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
-    dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
-    dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
-    dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
+    dpari_text_say(text, "<line class=\"%s%s", style,
+                   action->peer - rank > 1 || rank - action->peer > 1 ? " y\"" : "\"");
+    dpari_figure_number(text, "x1", dpari_figure_x(figure, figure->g->start[k]));
+    dpari_figure_number(text, "y1", dpari_figure_y(figure, rank) + (down ? DPARI_SVG_LANE : 0));
+    dpari_figure_number(text, "x2", dpari_figure_x(figure, figure->g->end[to]));
+    dpari_figure_number(text, "y2",
+                        dpari_figure_y(figure, action->peer) + (down ? 0 : DPARI_SVG_LANE));
+    dpari_text_say(text, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
-static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
+static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t last)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     dpari_figure f;
     dpari_seek seek;
     int64_t common, shortest, k;
     int32_t r;
-    f.g = g;
+    f.g = desc;
     f.last = last;
-    shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
+    shortest = dpari_most(dpari_gantt_survey(desc, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
                           28000); /* 18 pixels for the shortest, at most 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
-    dpari_figure_head(t, &f);
-    dpari_figure_legend(t, &f);
-    dpari_figure_axis(t, &f);
-    for (r = 0; r < s->ranks; r++) {
-        dpari_figure_rank(t, &f, r);
+    dpari_figure_head(text, &f);
+    dpari_figure_legend(text, &f);
+    dpari_figure_axis(text, &f);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_figure_rank(text, &f, r);
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
-        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            if (s->action[k].kind == DPAR_ACTION_SEND_F ||
-                s->action[k].kind == DPAR_ACTION_SEND_B) {
-                dpari_figure_arrow(t, &f, k, r, &seek);
+        for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
+            if (schedule->action[k].kind == DPAR_ACTION_SEND_F ||
+                schedule->action[k].kind == DPAR_ACTION_SEND_B) {
+                dpari_figure_arrow(text, &f, k, r, &seek);
             }
         }
     }
-    dpar_text_put(t, "</svg>\n");
+    dpar_text_put(text, "</svg>\n");
 }
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
@@ -729,189 +753,195 @@ static int32_t dpari_trace_thread(int32_t kind)
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
 }
 
-static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
+static void dpari_trace_open(dpar_text *text, const char *phase, int32_t rank, int32_t thread)
 {
-    dpar_text_put(t, ",\n{\"ph\":\"");
-    dpar_text_put(t, phase);
-    dpar_text_put(t, "\",\"pid\":");
-    dpari_text_int(t, rank);
-    dpar_text_put(t, ",\"tid\":");
-    dpari_text_int(t, thread);
+    dpar_text_put(text, ",\n{\"ph\":\"");
+    dpar_text_put(text, phase);
+    dpar_text_put(text, "\",\"pid\":");
+    dpari_text_int(text, rank);
+    dpar_text_put(text, ",\"tid\":");
+    dpari_text_int(text, thread);
 }
 
-static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
+static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
-    dpari_trace_open(t, "M", rank, thread);
-    dpar_text_put(t, ",\"name\":\"");
-    dpar_text_put(t, what);
-    dpar_text_put(t, "\",\"args\":{\"name\":\"");
-    dpar_text_put(t, name);
+    dpari_trace_open(text, "M", rank, thread);
+    dpar_text_put(text, ",\"name\":\"");
+    dpar_text_put(text, what);
+    dpar_text_put(text, "\",\"args\":{\"name\":\"");
+    dpar_text_put(text, name);
     if (number >= 0) {
-        dpari_text_int(t, number);
+        dpari_text_int(text, number);
     }
-    dpar_text_put(t, "\"}}");
+    dpar_text_put(text, "\"}}");
 }
 
-static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
+static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, int64_t unit)
 {
-    dpar_text_put(t, ",\"");
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\":");
-    dpari_gantt_time(t, ticks, unit, 6);
+    dpar_text_put(text, ",\"");
+    dpar_text_put(text, name);
+    dpar_text_put(text, "\":");
+    dpari_gantt_time(text, ticks, unit, 6);
 }
 
 /* Writes a complete event for action a. For a joined pair this is a slice that contains those of
  * both halves. */
-static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
-                              int32_t rank, int32_t lane, int64_t start, int64_t end)
+static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *desc,
+                              const dpar_action *action, int32_t rank, int32_t lane, int64_t start,
+                              int64_t end)
 {
-    int32_t thread = dpari_trace_thread(a->kind);
-    dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
-    dpari_trace_time(t, "ts", start, g->unit);
-    dpari_trace_time(t, "dur", end - start, g->unit);
-    dpar_text_put(t, ",\"name\":\"");
-    dpar_action_write(a, t);
-    dpar_text_put(t, "\",\"cat\":\"");
-    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
-    dpar_text_put(t, "\",\"args\":{\"stage\":");
-    dpari_text_int(t, a->stage);
-    if (dpari_action_has_micro(a->kind)) {
-        dpar_text_put(t, ",\"micro\":");
-        dpari_text_int(t, a->micro_batch);
+    int32_t thread = dpari_trace_thread(action->kind);
+    dpari_trace_open(text, "X", rank, thread + lane * DPARI_TRACES);
+    dpari_trace_time(text, "ts", start, desc->unit);
+    dpari_trace_time(text, "dur", end - start, desc->unit);
+    dpar_text_put(text, ",\"name\":\"");
+    dpar_action_write(action, text);
+    dpar_text_put(text, "\",\"cat\":\"");
+    dpar_text_put(text, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(text, "\",\"args\":{\"stage\":");
+    dpari_text_int(text, action->stage);
+    if (dpari_action_has_micro(action->kind)) {
+        dpar_text_put(text, ",\"micro\":");
+        dpari_text_int(text, action->micro_batch);
     }
-    if (dpari_gantt_is_message(a->kind)) {
-        dpar_text_put(t, ",\"peer\":");
-        dpari_text_int(t, a->peer);
+    if (dpari_gantt_is_message(action->kind)) {
+        dpar_text_put(text, ",\"peer\":");
+        dpari_text_int(text, action->peer);
     }
-    dpar_text_put(t, "}}");
+    dpar_text_put(text, "}}");
 }
 
-static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+static void dpari_trace_work(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t k,
                              int32_t rank)
 {
-    const dpar_action *a = &g->schedule->action[k];
-    dpar_action forward = *a;
-    dpari_trace_slice(t, g, a, rank, 0, g->start[k], g->end[k]);
-    if (a->joined) {
+    const dpar_action *action = &desc->schedule->action[k];
+    dpar_action forward = *action;
+    dpari_trace_slice(text, desc, action, rank, 0, desc->start[k], desc->end[k]);
+    if (action->joined) {
         forward.joined = 0;
-        dpari_trace_slice(t, g, &forward, rank, 0, g->start[k], g->end[k]);
-        dpari_trace_slice(t, g, a + 1, rank, 0, g->start[k], g->end[k]);
+        dpari_trace_slice(text, desc, &forward, rank, 0, desc->start[k], desc->end[k]);
+        dpari_trace_slice(text, desc, action + 1, rank, 0, desc->start[k], desc->end[k]);
     }
 }
 
 /* Writes one end of an arrow. Both ends have the same id, made of the edge between the stages, the
  * micro-batch and the direction. */
-static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
-                             int32_t rank, int32_t lane, int64_t at)
+static void dpari_trace_flow(dpar_text *text, const dpar_schedule_draw_desc *desc,
+                             const dpar_action *action, int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
-    int64_t edge =
-        (int64_t)a->stage + (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B);
-    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
-    dpari_trace_time(t, "ts", at, g->unit);
-    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
-    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro_batch) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
-    dpar_text_put(t, "}");
+    int32_t sent = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    int64_t edge = (int64_t)action->stage +
+                   (action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_B);
+    dpari_trace_open(text, sent ? "s" : "f", rank,
+                     dpari_trace_thread(action->kind) + lane * DPARI_TRACES);
+    dpari_trace_time(text, "ts", at, desc->unit);
+    dpar_text_put(text, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(text, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpari_text_int(text,
+                   (edge * 65536 + action->micro_batch) * 2 + (action->kind >= DPAR_ACTION_SEND_B));
+    dpar_text_put(text, "}");
 }
 
-static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)
+static void dpari_trace_thread_name(dpar_text *text, int32_t rank, int32_t thread, int32_t lane)
 {
     static const char name[DPARI_TRACES][18] = {
         "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
-    dpari_trace_name(t, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
+    dpari_trace_name(text, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
                      lane > 0 ? lane + 1 : -1); /* "send forward2" */
 }
 
 /* Writes a message, a collective or a copy in the first free lane. until[lane] is the time up to
  * which a lane is in use, or -1 if it has no name yet. If all lanes are in use, the slice starts
  * when the first one becomes free. */
-static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *desc, int64_t k,
                              int32_t rank, int64_t *until, dpari_seek *seek)
 {
-    const dpar_action *a = &g->schedule->action[k];
-    int64_t start = g->start[k], other = -1;
+    const dpar_action *action = &desc->schedule->action[k];
+    int64_t start = desc->start[k], other = -1;
     int32_t lane = 0, i;
-    if (dpari_gantt_is_message(a->kind)) {
-        other = dpari_gantt_partner(g->schedule, a, seek);
-        if (other >= 0 && (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B)) {
-            start = dpari_most(start, g->start[other]); /* before that it only waits */
+    if (dpari_gantt_is_message(action->kind)) {
+        other = dpari_gantt_partner(desc->schedule, action, seek);
+        if (other >= 0 &&
+            (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
+            start = dpari_most(start, desc->start[other]); /* before that it only waits */
         }
     }
-    start = dpari_least(start, g->end[k]);
+    start = dpari_least(start, desc->end[k]);
     for (i = DPARI_TRACE_LANES - 1; i >= 0; i--) {
         lane = until[i] <= start || until[i] < until[lane] ? i : lane;
     }
     if (until[lane] < 0) {
-        dpari_trace_thread_name(t, rank, dpari_trace_thread(a->kind), lane);
+        dpari_trace_thread_name(text, rank, dpari_trace_thread(action->kind), lane);
     }
-    start = dpari_least(dpari_most(start, until[lane]), g->end[k]);
-    until[lane] = dpari_most(until[lane], g->end[k]);
-    dpari_trace_slice(t, g, a, rank, lane, start, g->end[k]);
+    start = dpari_least(dpari_most(start, until[lane]), desc->end[k]);
+    until[lane] = dpari_most(until[lane], desc->end[k]);
+    dpari_trace_slice(text, desc, action, rank, lane, start, desc->end[k]);
     if (other >= 0) {
-        dpari_trace_flow(t, g, a, rank, lane, start);
+        dpari_trace_flow(text, desc, action, rank, lane, start);
     }
 }
 
-static DPARI_COLD void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g,
+static DPARI_COLD void dpari_trace_rank(dpar_text *text, const dpar_schedule_draw_desc *desc,
                                         int32_t rank)
 {
-    const dpar_schedule *s = g->schedule;
+    const dpar_schedule *schedule = desc->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
     dpari_seek seek;
     int32_t i;
     dpari_zero(&seek, sizeof(seek));
-    dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
+    dpari_trace_name(text, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
-        dpari_trace_thread_name(t, rank, i, 0);
+        dpari_trace_thread_name(text, rank, i, 0);
     }
     for (i = 0; i < DPARI_TRACES * DPARI_TRACE_LANES; i++) {
         until[i] = i % DPARI_TRACE_LANES == 0 ? 0 : -1;
     }
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
-        int32_t kind = s->action[k].kind;
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
+         k += 1 + schedule->action[k].joined) {
+        int32_t kind = schedule->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
-            dpari_trace_work(t, g, k, rank);
+            dpari_trace_work(text, desc, k, rank);
         } else if (kind != DPAR_ACTION_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
-                             &seek);
+            dpari_trace_rest(text, desc, k, rank,
+                             &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES], &seek);
         }
     }
 }
 
-static void dpari_trace_draw(dpar_text *t, const dpar_schedule_draw_desc *g)
+static void dpari_trace_draw(dpar_text *text, const dpar_schedule_draw_desc *desc)
 {
     int32_t r;
-    dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
-    dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
-    dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
-                     "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
-    for (r = 0; r < g->schedule->ranks; r++) {
-        dpari_trace_rank(t, g, r);
+    dpar_text_put(text, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
+    dpari_gantt_title(text, desc->title != NULL ? desc->title : "pipeline schedule");
+    dpar_text_put(text, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
+                        "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
+    for (r = 0; r < desc->schedule->ranks; r++) {
+        dpari_trace_rank(text, desc, r);
     }
-    dpar_text_put(t, "\n]}\n");
+    dpar_text_put(text, "\n]}\n");
 }
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *text,
+                                                   const dpar_schedule_draw_desc *desc,
                                                    int32_t format, dpar_why *why)
 {
     int64_t last = 0;
-    dpar_status st = dpari_gantt_check(g, &last, why);
+    dpar_status st = dpari_gantt_check(desc, &last, why);
     if (st != DPAR_OK) {
         return st;
     }
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
-        if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", g->width);
+        if (desc->width != 0 && (desc->width < 32 || desc->width > 4096)) {
+            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", desc->width);
         }
-        dpari_chart_draw(t, g, last);
+        dpari_chart_draw(text, desc, last);
         return DPAR_OK;
-    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
-    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(text, desc, last); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(text, desc); return DPAR_OK;
     default: return dpari_wrong(why, "format=%d; 0 to 2 are allowed", format);
     }
 }

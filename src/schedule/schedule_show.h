@@ -54,7 +54,7 @@ enum {
 /* Draws a Gantt chart and appends it to a text, at the cost that the format states. Fails with
  * DPAR_E_ARG and appends nothing if a time is negative or ends before it starts, an action is not
  * of the schedule, or there is no such format. */
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *text, const dpar_schedule_draw_desc *desc,
                                         int32_t format, dpar_why *why);
 
 #endif

@@ -88,13 +88,15 @@ typedef struct dpari_sim {
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* True if the schedule has a shape that can be simulated. */
-static int dpari_sim_fits(const dpar_schedule *s)
+static int dpari_sim_fits(const dpar_schedule *schedule)
 {
-    return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MAX_STAGES && s->micro_batches >= 0 &&
-           s->micro_batches <= DPAR_MAX_MICRO_BATCHES && s->chain >= 1 &&
-           s->stages % s->chain == 0 && s->slices >= 1 && s->micro_batches % s->slices == 0 &&
-           s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+    return schedule->ranks >= 1 && schedule->ranks <= DPAR_MAX_STAGES && schedule->stages >= 1 &&
+           schedule->stages <= DPAR_MAX_STAGES && schedule->micro_batches >= 0 &&
+           schedule->micro_batches <= DPAR_MAX_MICRO_BATCHES && schedule->chain >= 1 &&
+           schedule->stages % schedule->chain == 0 && schedule->slices >= 1 &&
+           schedule->micro_batches % schedule->slices == 0 &&
+           schedule->begin[schedule->ranks] >= 0 &&
+           schedule->begin[schedule->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
 /* Takes the next piece of the memory, whose size is rounded up to 8 bytes. */
@@ -113,48 +115,50 @@ static int dpari_sim_lines(int32_t transport)
 
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
  * counted. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
-                             void *mem)
+static int64_t dpari_sim_lay(dpari_sim *sim, const dpar_schedule *schedule,
+                             const dpar_schedule_times *times, void *mem)
 {
     char *at = (char *)mem;
-    const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
+    const int64_t n = schedule->begin[schedule->ranks], ranks = schedule->ranks,
+                  stages = schedule->stages;
     int64_t used = 0;
-    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
-    m->s = *s;
-    m->links = t->links;
-    m->transport = t->transport;
-    m->room = t->capacity;
-    m->link = NULL;
-    m->line = NULL;
-    m->moved = 0;
-    m->cells = stages * s->micro_batches;
-    m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
-    m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
-    m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
-    m->arrive = m->end;
-    m->wire = NULL;
-    m->scratch = NULL;
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
-        m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
-        m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*sim));
+    sim->s = *schedule;
+    sim->links = times->links;
+    sim->transport = times->transport;
+    sim->room = times->capacity;
+    sim->link = NULL;
+    sim->line = NULL;
+    sim->moved = 0;
+    sim->cells = stages * schedule->micro_batches;
+    sim->stage =
+        (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*sim->stage));
+    sim->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*sim->rank));
+    sim->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+    sim->arrive = sim->end;
+    sim->wire = NULL;
+    sim->scratch = NULL;
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+        sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
+        sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(m->transport)) {
-        m->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*m->link));
-        m->line =
-            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*m->line));
+    if (dpari_sim_lines(sim->transport)) {
+        sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
+        sim->line =
+            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
     }
-    m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
-    m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
-    m->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
+    sim->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * sim->cells);
+    sim->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
+    sim->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
     return used;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
                                                      const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
+    return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------ */
@@ -201,11 +205,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
 
 /* Computes the time of a message between `stage` and the next stage, and the part of it that
  * occupies a wire. */
-static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
+static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
-    int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
-    int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
+    int64_t latency = dpari_each(&times->latency, stage), bytes = dpari_each(&times->bytes, stage);
+    int64_t bandwidth = dpari_each(&times->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
         return dpari_wrong(why,
                            "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
@@ -223,46 +227,49 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, i
 }
 
 /* Fills the values of one side of a stage. */
-static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
+static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *times, int32_t stage,
                                   int side, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    dpari_sim_stage *st = &m->stage[stage];
-    int32_t beside = side ? dpari_schedule_behind(s, stage) : dpari_schedule_before(s, stage);
+    const dpar_schedule *schedule = &sim->s;
+    dpari_sim_stage *st = &sim->stage[stage];
+    int32_t beside =
+        side ? dpari_schedule_behind(schedule, stage) : dpari_schedule_before(schedule, stage);
     dpar_status status;
     st->stage_at[side] = beside;
-    st->rank_at[side] =
-        beside < 0 || s->rank_of[beside] == s->rank_of[stage] ? -1 : (int32_t)s->rank_of[beside];
+    st->rank_at[side] = beside < 0 || schedule->rank_of[beside] == schedule->rank_of[stage]
+                            ? -1
+                            : (int32_t)schedule->rank_of[beside];
     st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
-    st->link[side] = s->rank_of[stage];
+    st->link[side] = schedule->rank_of[stage];
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] = m->lowered
-                         ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micro_batches
-                         : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micro_batches;
-    status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
+    st->look[side] =
+        sim->lowered
+            ? (DPARI_AT_RECV + side) * sim->cells + (int64_t)stage * schedule->micro_batches
+            : (DPARI_AT_WORK + side) * sim->cells + (int64_t)beside * schedule->micro_batches;
+    status = dpari_sim_edge(times, side ? stage : beside, &st->edge[side], &st->turn[side], why);
+    st->come[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
 /* Fills the times of all kinds of actions on a stage. */
-static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
-                                   dpar_why *why)
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *times,
+                                   int32_t stage, dpar_why *why)
 {
     int kind;
     dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&t->forward, stage);
-    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&t->backward, stage);
-    st->cost[DPAR_ACTION_INPUT] = dpari_each(&t->input, stage);
-    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&t->weight, stage);
-    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&t->unshard, stage);
-    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&t->reshard, stage);
-    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
-    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&t->recompute, stage);
-    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&t->offload, stage);
-    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&t->reload, stage);
-    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&times->forward, stage);
+    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&times->backward, stage);
+    st->cost[DPAR_ACTION_INPUT] = dpari_each(&times->input, stage);
+    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&times->weight, stage);
+    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&times->unshard, stage);
+    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&times->reshard, stage);
+    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&times->reduce_grad, stage);
+    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&times->recompute, stage);
+    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&times->offload, stage);
+    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&times->reload, stage);
+    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&times->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
@@ -282,45 +289,46 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     return DPAR_OK;
 }
 
-static int dpari_sim_capped(const dpar_schedule_times *t)
+static int dpari_sim_capped(const dpar_schedule_times *times)
 {
-    return t->cap.each != NULL || t->cap.all != 0;
+    return times->cap.each != NULL || times->cap.all != 0;
 }
 
 /* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
  * instead. */
-static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *times, int32_t stage)
 {
-    int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
-    st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
-    st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
-    st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
+    int count =
+        dpari_sim_capped(times) && times->hold_forward.each == NULL && times->hold_forward.all == 0;
+    st->hold[0] = count ? 1 : dpari_each(&times->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each(&times->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
 }
 
 /* Fills the values of all stages, and adds hold_always to what each rank holds. */
-static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
+static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
     int side;
-    for (i = 0; i < m->s.stages; i++) {
-        dpari_sim_stage *st = &m->stage[i];
-        int64_t always = dpari_each(&t->hold_always, i);
-        dpar_status status = dpari_sim_costs(st, t, i, why);
+    for (i = 0; i < sim->s.stages; i++) {
+        dpari_sim_stage *st = &sim->stage[i];
+        int64_t always = dpari_each(&times->hold_always, i);
+        dpar_status status = dpari_sim_costs(st, times, i, why);
         for (side = 0; side < 2 && status == DPAR_OK; side++) {
-            status = dpari_sim_side(m, t, i, side, why);
+            status = dpari_sim_side(sim, times, i, side, why);
         }
         if (status != DPAR_OK) {
             return status;
         }
-        dpari_sim_holding(st, t, i);
+        dpari_sim_holding(st, times, i);
         if (always < 0) {
             return dpari_wrong(why, "stage %d: hold_always is %ld; 0 or more are allowed", i,
                                always);
         }
-        if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
+        if (!dpari_sum(&sim->rank[sim->s.rank_of[i]].held, always)) {
             return dpari_say(DPAR_E_RANGE, why,
                              "rank %d: hold_always exceeds INT64_MAX at stage %d",
-                             (int32_t)m->s.rank_of[i], i);
+                             (int32_t)sim->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -328,32 +336,32 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
 
 /* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
  * the first stage and side of the sender with that pair. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 {
-    const dpar_schedule *s = &m->s;
-    int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
+    const dpar_schedule *schedule = &sim->s;
+    int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < s->ranks + 2 * s->stages; i++) {
-        m->wire[i] = 0;
+    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
+        sim->wire[i] = 0;
     }
-    if (m->links == DPAR_CONTENTION_RANK) {
+    if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         head[r] = mark[r] = -1;
     }
-    for (i = s->stages - 1; i >= 0; i--) {
-        next[i] = head[s->rank_of[i]];
-        head[s->rank_of[i]] = i;
+    for (i = schedule->stages - 1; i >= 0; i--) {
+        next[i] = head[schedule->rank_of[i]];
+        head[schedule->rank_of[i]] = i;
     }
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t across = m->stage[i].rank_at[side];
-                if (across >= 0 && (mark[across] < 0 || s->rank_of[mark[across] / 2] != r)) {
+                int32_t across = sim->stage[i].rank_at[side];
+                if (across >= 0 && (mark[across] < 0 || schedule->rank_of[mark[across] / 2] != r)) {
                     mark[across] = 2 * i + side;
                 }
-                m->stage[i].link[side] = across < 0 ? 0 : mark[across];
+                sim->stage[i].link[side] = across < 0 ? 0 : mark[across];
             }
         }
     }
@@ -364,9 +372,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
  * It fills the table, checks the order of each rank's own actions, and adds up memory. */
 
 /* The entry of the table for a row, stage and micro-batch. */
-static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
+static uint32_t *dpari_sim_place(const dpari_sim *sim, int row, int32_t stage, int32_t micro)
 {
-    return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
+    return &sim->where[row * sim->cells + (int64_t)stage * sim->s.micro_batches + micro];
 }
 
 /* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
@@ -424,8 +432,9 @@ static int dpari_sim_row(int kind)
 
 /* "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
-                                                           const dpar_action *a, const char *what,
-                                                           int kind, int32_t stage, int32_t micro)
+                                                           const dpar_action *action,
+                                                           const char *what, int kind,
+                                                           int32_t stage, int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -435,9 +444,10 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
-        if (dpari_action_has_micro(a->kind)) {
-            dpari_text_int(&t, a->micro_batch);
+        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
+                       dpari_action_name(action->kind));
+        if (dpari_action_has_micro(action->kind)) {
+            dpari_text_int(&t, action->micro_batch);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -448,53 +458,54 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
 
 /* Checks that the actions on the same rank which action i needs come before it. The message names
  * the first one that does not. */
-static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " comes before ";
-    const dpar_action *a = &m->s.action[i];
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    const int32_t k = a->micro_batch, slices = m->s.slices;
-    const int way = dpari_sim_way(a->kind);
+    const dpar_action *action = &sim->s.action[i];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    const int32_t k = action->micro_batch, slices = sim->s.slices;
+    const int way = dpari_sim_way(action->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
-    if (dpari_sim_is_message(a->kind)) {
-        if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no partner on another rank", DPAR_ACTION_IDLE,
-                                 0, 0);
+    if (dpari_sim_is_message(action->kind)) {
+        if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
+            return dpari_sim_say(why, rank, action, " has no partner on another rank",
+                                 DPAR_ACTION_IDLE, 0, 0);
         }
-        if (dpari_sim_is_send(a->kind) && !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)) {
-            return dpari_sim_say(why, rank, a, before, work, a->stage, k);
-        }
-        return DPAR_OK;
-    }
-    if (a->kind == DPAR_ACTION_WEIGHT) {
-        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        if (at == 0 || m->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
-            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        if (dpari_sim_is_send(action->kind) &&
+            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
+            return dpari_sim_say(why, rank, action, before, work, action->stage, k);
         }
         return DPAR_OK;
     }
-    if (a->kind != DPAR_ACTION_FORWARD) {
+    if (action->kind == DPAR_ACTION_WEIGHT) {
+        uint32_t at = *dpari_sim_place(sim, DPARI_AT_WORK + 1, action->stage, k);
+        if (at == 0 || sim->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
+            return dpari_sim_say(why, rank, action, before, DPAR_ACTION_INPUT, action->stage, k);
+        }
+        return DPAR_OK;
+    }
+    if (action->kind != DPAR_ACTION_FORWARD) {
         /* backward, RECOMPUTE, OFFLOAD and RELOAD need a forward that is not in their own pair */
-        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
-        if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
-            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
+        uint32_t at = *dpari_sim_place(sim, DPARI_AT_WORK, action->stage, k);
+        if (at == 0 || ((int64_t)at == i && sim->s.action[i - 1].joined)) {
+            return dpari_sim_say(why, rank, action, before, DPAR_ACTION_FORWARD, action->stage, k);
         }
     }
     if (way < 0) {
         return DPAR_OK;
     }
     if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
-        return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
+        !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, way ? k + 1 : k - 1)) {
+        return dpari_sim_say(why, rank, action, before, work, action->stage, way ? k + 1 : k - 1);
     }
-    if (st->rank_at[way] >= 0 && m->lowered &&
-        !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
-        return dpari_sim_say(why, rank, a, before, way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F,
-                             a->stage, k);
+    if (st->rank_at[way] >= 0 && sim->lowered &&
+        !*dpari_sim_place(sim, DPARI_AT_RECV + way, action->stage, k)) {
+        return dpari_sim_say(why, rank, action, before,
+                             way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F, action->stage, k);
     }
     if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
-        return dpari_sim_say(why, rank, a, before, work, st->stage_at[way], k);
+        !*dpari_sim_place(sim, DPARI_AT_WORK + way, st->stage_at[way], k)) {
+        return dpari_sim_say(why, rank, action, before, work, st->stage_at[way], k);
     }
     return DPAR_OK;
 }
@@ -549,93 +560,97 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
 
 /* Checks that action i exists, is on the right rank, and has a backward after it if it is joined.
  */
-static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    const dpar_action *a = &s->action[i];
-    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
-        (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
+    const dpar_schedule *schedule = &sim->s;
+    const dpar_action *action = &schedule->action[i];
+    if (action->kind >= DPAR_ACTION_COUNT || action->stage >= schedule->stages ||
+        (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d does not exist", rank,
-                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
+                           (int32_t)action->kind, (int32_t)action->stage,
+                           (int32_t)action->micro_batch);
     }
-    if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " has a stage of another rank", DPAR_ACTION_IDLE, 0, 0);
+    if (schedule->rank_of[action->stage] != rank) {
+        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
+                             0);
     }
-    if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
-                      (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined, but it is not an F that a B or I follows",
+    if (action->joined &&
+        (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
+         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+        return dpari_sim_say(why, rank, action,
+                             " is joined, but it is not an F that a B or I follows",
                              DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
 
 /* True if the run sends a message after an action of this kind. */
-static int dpari_sim_leaves(const dpari_sim *m, int kind)
+static int dpari_sim_leaves(const dpari_sim *sim, int kind)
 {
-    return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
-                      : dpari_sim_way(kind) >= 0;
+    return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
+                        : dpari_sim_way(kind) >= 0;
 }
 
 /* Checks action i, enters it in the table, and adds its time and bytes. */
-static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
-    const dpar_action *a = &m->s.action[i];
+    const dpar_action *action = &sim->s.action[i];
     dpar_status status = DPAR_OK;
     const dpari_sim_stage *st;
     int way, row;
-    m->end[i] = m->arrive[i] = -1;
-    if (a->kind == DPAR_ACTION_IDLE && !a->joined) {
+    sim->end[i] = sim->arrive[i] = -1;
+    if (action->kind == DPAR_ACTION_IDLE && !action->joined) {
         return DPAR_OK;
     }
-    status = dpari_sim_check(m, rank, i, why);
-    if (status == DPAR_OK && dpari_action_has_micro(a->kind)) {
-        status = dpari_sim_needs(m, rank, i, why);
+    status = dpari_sim_check(sim, rank, i, why);
+    if (status == DPAR_OK && dpari_action_has_micro(action->kind)) {
+        status = dpari_sim_needs(sim, rank, i, why);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    st = &m->stage[a->stage];
-    row = dpari_sim_row(a->kind);
+    st = &sim->stage[action->stage];
+    row = dpari_sim_row(action->kind);
     if (row >= 0) {
-        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
+        uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
-    way = dpari_sim_way(a->kind);
-    if (!dpari_sum(&m->total, st->cost[a->kind]) ||
-        (a->joined && !dpari_sum(&m->total, st->overlap)) ||
-        (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
+    way = dpari_sim_way(action->kind);
+    if (!dpari_sum(&sim->total, st->cost[action->kind]) ||
+        (action->joined && !dpari_sum(&sim->total, st->overlap)) ||
+        (dpari_sim_leaves(sim, action->kind) && !dpari_sum(&sim->total, st->edge[1 - way]))) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
-                         i - m->s.begin[rank]);
+                         i - sim->s.begin[rank]);
     }
-    if (!dpari_sim_memory(&m->rank[rank], st, a->kind)) {
+    if (!dpari_sim_memory(&sim->rank[rank], st, action->kind)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "rank %d, action %ld: the bytes do not fit into 64 bits", rank,
-                         i - m->s.begin[rank]);
+                         i - sim->s.begin[rank]);
     }
     return DPAR_OK;
 }
 
 /* Clears the table and enters the actions of all ranks. */
-static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
+static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
-    const int64_t places = m->cells * DPARI_AT_ROWS;
+    const dpar_schedule *schedule = &sim->s;
+    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
     for (i = 0; i < places; i++) {
-        m->where[i] = 0;
+        sim->where[i] = 0;
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_sim_rank *q = &m->rank[r];
-        q->at = s->begin[r];
-        q->end = s->begin[r + 1];
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_sim_rank *q = &sim->rank[r];
+        q->at = schedule->begin[r];
+        q->end = schedule->begin[r + 1];
         q->out.first = -1;
         q->out.peak_bytes = q->held;
         for (i = q->at; i < q->end; i++) {
-            dpar_status status = dpari_sim_enter(m, r, i, why);
+            dpar_status status = dpari_sim_enter(sim, r, i, why);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -647,20 +662,20 @@ static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* Resumes a rank if it waits for action i. */
-static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
+static void dpari_sim_wake(dpari_sim *sim, int32_t rank, int64_t i)
 {
-    if (m->rank[rank].waits == i + 1) {
-        m->rank[rank].waits = 0;
-        m->stack[m->tops++] = rank;
+    if (sim->rank[rank].waits == i + 1) {
+        sim->rank[rank].waits = 0;
+        sim->stack[sim->tops++] = rank;
     }
 }
 
 /* Sends a message at time `now`. Returns when it arrives, and occupies the wire if wires are
  * shared. */
-static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
+static int64_t dpari_sim_send(dpari_sim *sim, const dpari_sim_stage *st, int side, int64_t now)
 {
-    if (m->links != DPAR_CONTENTION_NONE) {
-        int64_t *wire = &m->wire[st->link[side]];
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        int64_t *wire = &sim->wire[st->link[side]];
         now = dpari_most(now, *wire);
         *wire = now + st->turn[side];
     }
@@ -670,17 +685,17 @@ static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side,
 /* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
  * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
  * the rank then waits. */
-static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
+static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action, int way,
                            int64_t *begin, uint32_t *cause)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
     uint32_t at;
     int64_t there;
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = m->where[st->look[way] + a->micro_batch];
-    there = at == 0 ? -1 : m->arrive[at - 1];
+    at = sim->where[st->look[way] + action->micro_batch];
+    there = at == 0 ? -1 : sim->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
         return 0;
@@ -693,48 +708,49 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
 }
 
 /* Returns when the work ended whose output is brought by the action `cause`. */
-static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
+static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 {
-    const dpar_action *a = &m->s.action[cause - 1];
-    if (dpari_sim_is_message(a->kind)) {
-        int way = dpari_sim_message_way(a->kind);
-        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way],
-                                 a->micro_batch);
+    const dpar_action *action = &sim->s.action[cause - 1];
+    if (dpari_sim_is_message(action->kind)) {
+        int way = dpari_sim_message_way(action->kind);
+        cause = *dpari_sim_place(sim, DPARI_AT_WORK + way, sim->stage[action->stage].stage_at[way],
+                                 action->micro_batch);
     }
-    return m->end[cause - 1];
+    return sim->end[cause - 1];
 }
 
 /* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
  * brings. Up to the end of its producer this is a dependency, after that communication. */
-static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
-    int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
+    int64_t done = dpari_most(dpari_sim_done(sim, cause), q->free);
     q->dependency += done - q->free;
     q->communication += until - done;
 }
 
 /* Sends the output of work i to another rank, if the list has no messages for that. */
-static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
+static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t i)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    int side = 1 - dpari_sim_way(a->kind);
-    if (side > 1 || m->lowered || st->rank_at[side] < 0) {
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    int side = 1 - dpari_sim_way(action->kind);
+    if (side > 1 || sim->lowered || st->rank_at[side] < 0) {
         return;
     }
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive[i] = dpari_sim_send(sim, st, side, sim->end[i]);
     }
-    dpari_sim_wake(m, st->rank_at[side], i);
+    dpari_sim_wake(sim, st->rank_at[side], i);
 }
 
 /* The time of work, or of a joined pair. */
-static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
+static int64_t dpari_sim_takes(const dpari_sim *sim, const dpar_action *action)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    if (a->joined && st->overlap > 0) {
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    if (action->joined && st->overlap > 0) {
         return st->overlap;
     }
-    return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
+    return st->cost[action->kind] +
+           (action->joined ? sim->stage[action[1].stage].cost[action[1].kind] : 0);
 }
 
 /* Adds work from `begin` to `end` to the rank's timing, and the idle time before it. */
@@ -756,66 +772,66 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
 }
 
 /* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
-static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+static int dpari_sim_work(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
-    const int way = dpari_sim_way(a->kind);
+    const int way = dpari_sim_way(action->kind);
     int64_t begin = q->free, end;
     uint32_t cause = 0;
-    if ((way >= 0 && !dpari_sim_input(m, q, a, way, &begin, &cause)) ||
-        (a->joined && !dpari_sim_input(m, q, a + 1, 1, &begin, &cause))) {
+    if ((way >= 0 && !dpari_sim_input(sim, q, action, way, &begin, &cause)) ||
+        (action->joined && !dpari_sim_input(sim, q, action + 1, 1, &begin, &cause))) {
         return 0;
     }
     if (cause != 0) {
-        dpari_sim_idle(m, q, cause, begin);
+        dpari_sim_idle(sim, q, cause, begin);
     }
-    end = begin + dpari_sim_takes(m, a);
-    m->cause[i] = cause;
-    m->end[i] = end;
-    if (m->links != DPAR_CONTENTION_NONE) {
-        m->arrive[i] = end;
+    end = begin + dpari_sim_takes(sim, action);
+    sim->cause[i] = cause;
+    sim->end[i] = end;
+    if (sim->links != DPAR_CONTENTION_NONE) {
+        sim->arrive[i] = end;
     }
-    dpari_sim_book(q, a->kind, begin, end);
-    dpari_sim_output(m, a, i);
-    if (a->joined) {
-        m->end[i + 1] = end;
-        dpari_sim_output(m, a + 1, i + 1);
+    dpari_sim_book(q, action->kind, begin, end);
+    dpari_sim_output(sim, action, i);
+    if (action->joined) {
+        sim->end[i + 1] = end;
+        dpari_sim_output(sim, action + 1, i + 1);
     }
-    q->at = i + 1 + a->joined;
+    q->at = i + 1 + action->joined;
     return 1;
 }
 
 /* Returns 1 + the index of a message's other half, or 0 if it is in no list. *other receives its
  * rank. */
-static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
+static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, int32_t *other)
 {
-    const dpari_sim_stage *st = &m->stage[a->stage];
-    int side = dpari_sim_message_side(a->kind);
-    int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    const dpari_sim_stage *st = &sim->stage[action->stage];
+    int side = dpari_sim_message_side(action->kind);
+    int row = dpari_sim_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side],
-                            a->micro_batch);
+    return *dpari_sim_place(sim, row + dpari_sim_message_way(action->kind), st->stage_at[side],
+                            action->micro_batch);
 }
 
 /* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
  * one starts the transfer. Returns when it ends. */
-static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
+static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
-    const dpar_action *a = &m->s.action[i];
-    int64_t end =
-        dpari_most(mine, theirs) + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->end[i] = m->end[j] = end;
-    m->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
-    m->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
+    const dpar_action *action = &sim->s.action[i];
+    int64_t end = dpari_most(mine, theirs) +
+                  sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
+    sim->end[i] = sim->end[j] = end;
+    sim->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
+    sim->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
     return end;
 }
 
 /* A blocking message occupies rank q until `end`. */
-static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
+static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
-    const dpar_action *a = &m->s.action[i];
-    if (!dpari_sim_is_send(a->kind)) {
-        dpari_sim_idle(m, q, (uint32_t)i + 1, end);
+    const dpar_action *action = &sim->s.action[i];
+    if (!dpari_sim_is_send(action->kind)) {
+        dpari_sim_idle(sim, q, (uint32_t)i + 1, end);
     } else {
         q->communication += end - q->free;
     }
@@ -826,64 +842,64 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
+static int32_t dpari_sim_queue(const dpari_sim *sim, const dpar_action *action)
 {
-    const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
-    switch (m->transport) {
+    const int32_t peer = sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)];
+    switch (sim->transport) {
     case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(action->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * peer;
-    default: return 2 * peer + dpari_sim_is_send(a->kind);
+    default: return 2 * peer + dpari_sim_is_send(action->kind);
     }
 }
 
 /* Appends message i to its queue. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
-    dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
-    dpari_sim_link *link = &m->link[i];
+    const dpar_action *action = &sim->s.action[i];
+    dpari_sim_line *line = &sim->line[dpari_sim_queue(sim, action)];
+    dpari_sim_link *link = &sim->link[i];
     int32_t other;
     uint32_t half;
-    if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
+    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(action->kind)) {
         return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
     link->behind = 0;
     if (line->last != 0) {
-        m->link[line->last - 1].behind = (uint32_t)i + 1;
+        sim->link[line->last - 1].behind = (uint32_t)i + 1;
     } else {
         line->taken = (uint32_t)i + 1;
     }
     line->last = (uint32_t)i + 1;
-    half = dpari_sim_half(m, a, &other);
-    if (m->transport != DPAR_TRANSPORT_EAGER || half == 0) {
+    half = dpari_sim_half(sim, action, &other);
+    if (sim->transport != DPAR_TRANSPORT_EAGER || half == 0) {
         return;
     }
-    m->link[half - 1].before = 0;
-    if (line->count++ >= m->room) {
-        m->link[half - 1].before = line->taken;
-        line->taken = m->link[line->taken - 1].behind;
+    sim->link[half - 1].before = 0;
+    if (line->count++ >= sim->room) {
+        sim->link[half - 1].before = line->taken;
+        line->taken = sim->link[line->taken - 1].behind;
     }
 }
 
 /* Builds the queues of all ranks. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t r, pass;
     int64_t i;
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         for (pass = 0; pass < 2; pass++) {
-            for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-                const dpar_action *a = &s->action[i];
-                if (!dpari_sim_is_message(a->kind)) {
+            for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+                const dpar_action *action = &schedule->action[i];
+                if (!dpari_sim_is_message(action->kind)) {
                     continue;
                 }
                 if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
-                    dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
+                    dpari_zero(&sim->line[dpari_sim_queue(sim, action)], sizeof(*sim->line));
                 } else {
-                    dpari_sim_line_up(m, i);
+                    dpari_sim_line_up(sim, i);
                 }
             }
         }
@@ -892,18 +908,18 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 
 /* Returns when the message before message i in its queue has been transferred; 0 if there is none,
  * -1 if that is not known yet. */
-static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
 {
-    const uint32_t before = m->link[i].before;
+    const uint32_t before = sim->link[i].before;
     if (before == 0) {
         return 0;
     }
-    return dpari_most(m->end[before - 1], -1);
+    return dpari_most(sim->end[before - 1], -1);
 }
 
 /* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
  * rank, its other half j, or the message before it in one of the two queues. */
-static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
+static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
                               int64_t theirs, int64_t start)
 {
     if (mine == start) {
@@ -912,45 +928,46 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
     if (theirs == start) {
         return (uint32_t)j + 1;
     }
-    return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
+    return dpari_sim_first(sim, i) == start ? sim->link[i].before : sim->link[j].before;
 }
 
 /* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
+    const dpar_action *action = &sim->s.action[i];
     int32_t other;
-    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1, mine = -2 - m->end[i];
-    const int64_t theirs = -2 - m->end[j], here = dpari_sim_first(m, i);
-    const int64_t there = dpari_sim_first(m, j);
+    const int64_t j = (int64_t)dpari_sim_half(sim, action, &other) - 1, mine = -2 - sim->end[i];
+    const int64_t theirs = -2 - sim->end[j], here = dpari_sim_first(sim, i);
+    const int64_t there = dpari_sim_first(sim, j);
     int64_t start;
     if (theirs < 0 || here < 0 || there < 0) {
         return;
     }
     start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
-    m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
-    m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
-    m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->link[i].before = m->moved; /* not needed any more, so that it links the list `moved` */
-    m->link[j].before = (uint32_t)i + 1;
-    m->moved = (uint32_t)j + 1;
-    dpari_sim_wake(m, other, j);
-    dpari_sim_wake(m, m->s.rank_of[a->stage], i);
+    sim->cause[i] = dpari_sim_let(sim, i, j, mine, theirs, start);
+    sim->cause[j] = dpari_sim_let(sim, j, i, theirs, mine, start);
+    sim->end[i] = sim->end[j] =
+        start + sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
+    sim->link[i].before = sim->moved; /* not needed any more, so that it links the list `moved` */
+    sim->link[j].before = (uint32_t)i + 1;
+    sim->moved = (uint32_t)j + 1;
+    dpari_sim_wake(sim, other, j);
+    dpari_sim_wake(sim, sim->s.rank_of[action->stage], i);
 }
 
 /* Rank q posts message i, its next action. All messages that can be transferred then are. */
-DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *sim, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
-    m->end[i] = -2 - q->free;
-    dpari_sim_leave(m, i);
-    while (m->moved != 0) {
-        const dpari_sim_link *link = &m->link[m->moved - 1];
+    sim->end[i] = -2 - q->free;
+    dpari_sim_leave(sim, i);
+    while (sim->moved != 0) {
+        const dpari_sim_link *link = &sim->link[sim->moved - 1];
         const int64_t next = (int64_t)link->behind - 1;
-        m->moved = link->before;
-        if (next >= 0 && m->end[next] < -1) {
-            dpari_sim_leave(m, next);
+        sim->moved = link->before;
+        if (next >= 0 && sim->end[next] < -1) {
+            dpari_sim_leave(sim, next);
         }
     }
     return 1;
@@ -958,106 +975,107 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank
 
 /* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
  * 0 if that time is not known yet. */
-DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
-    const dpar_action *a = &m->s.action[i];
-    const int sends = dpari_sim_is_send(a->kind);
+    const dpar_action *action = &sim->s.action[i];
+    const int sends = dpari_sim_is_send(action->kind);
     const int64_t send = sends ? i : j;
-    const uint32_t before = sends ? m->link[j].before : m->link[send].before;
+    const uint32_t before = sends ? sim->link[j].before : sim->link[send].before;
     int32_t rank;
     uint32_t needs = 0; /* 1 + the RECV that frees the place, or that is before this one */
     int64_t time = q->free;
     if (before != 0) {
-        needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
-        if (needs == 0 || m->end[needs - 1] < 0) {
+        needs = dpari_sim_half(sim, &sim->s.action[before - 1], &rank);
+        if (needs == 0 || sim->end[needs - 1] < 0) {
             q->waits = needs;
             return 0;
         }
     }
-    if (!sends && m->end[j] < 0) {
+    if (!sends && sim->end[j] < 0) {
         q->waits = j + 1;
         return 0;
     }
     if (sends && needs != 0) {
-        time = dpari_most(time, m->end[needs - 1]);
+        time = dpari_most(time, sim->end[needs - 1]);
     }
     if (!sends) {
         needs = (uint32_t)j + 1;
-        time =
-            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+        time = dpari_most(time,
+                          sim->end[j] +
+                              sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)]);
     }
-    m->end[i] = time;
-    m->cause[i] = time > q->free ? needs : 0;
-    dpari_sim_block(m, q, i, time);
-    dpari_sim_wake(m, other, i);
+    sim->end[i] = time;
+    sim->cause[i] = time > q->free ? needs : 0;
+    dpari_sim_block(sim, q, i, time);
+    dpari_sim_wake(sim, other, i);
     return 1;
 }
 
 /* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
-static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
     int32_t other;
-    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1;
-    dpari_sim_rank *o = &m->rank[other];
+    const int64_t j = (int64_t)dpari_sim_half(sim, action, &other) - 1;
+    dpari_sim_rank *o = &sim->rank[other];
     if (j < 0) {
         return 0;
     }
-    if (m->sends == DPARI_SENDS_QUEUED) {
-        return dpari_sim_post(m, q, i);
+    if (sim->sends == DPARI_SENDS_QUEUED) {
+        return dpari_sim_post(sim, q, i);
     }
-    if (m->sends == DPARI_SENDS_EAGER) {
-        return dpari_sim_buffer(m, q, i, j, other);
+    if (sim->sends == DPARI_SENDS_EAGER) {
+        return dpari_sim_buffer(sim, q, i, j, other);
     }
-    if (m->sends == DPAR_SEND_MODE_BLOCKING) {
+    if (sim->sends == DPAR_SEND_MODE_BLOCKING) {
         int64_t end;
         if (o->at != j) {
             q->waits = i + 1;
             return 0;
         }
-        end = dpari_sim_meet(m, i, q->free, j, o->free);
-        dpari_sim_block(m, q, i, end);
-        dpari_sim_block(m, o, j, end);
-        dpari_sim_wake(m, other, j);
+        end = dpari_sim_meet(sim, i, q->free, j, o->free);
+        dpari_sim_block(sim, q, i, end);
+        dpari_sim_block(sim, o, j, end);
+        dpari_sim_wake(sim, other, j);
         return 1;
     }
     q->at = i + 1;
-    if (m->sends == DPAR_SEND_MODE_POSTED) {
-        if (m->end[j] > -2) {
-            m->end[i] = -2 - q->free;
+    if (sim->sends == DPAR_SEND_MODE_POSTED) {
+        if (sim->end[j] > -2) {
+            sim->end[i] = -2 - q->free;
             return 1;
         }
-        (void)dpari_sim_meet(m, i, q->free, j, -2 - m->end[j]);
-    } else if (dpari_sim_is_send(a->kind)) {
-        m->end[i] = m->end[j] =
-            dpari_sim_send(m, &m->stage[a->stage], dpari_sim_message_side(a->kind), q->free);
-        m->arrive[j] = m->end[j];
-        m->cause[i] = 0;
-        m->cause[j] = (uint32_t)i + 1;
+        (void)dpari_sim_meet(sim, i, q->free, j, -2 - sim->end[j]);
+    } else if (dpari_sim_is_send(action->kind)) {
+        sim->end[i] = sim->end[j] = dpari_sim_send(sim, &sim->stage[action->stage],
+                                                   dpari_sim_message_side(action->kind), q->free);
+        sim->arrive[j] = sim->end[j];
+        sim->cause[i] = 0;
+        sim->cause[j] = (uint32_t)i + 1;
     }
-    dpari_sim_wake(m, other, j);
+    dpari_sim_wake(sim, other, j);
     return 1;
 }
 
 /* Advances all ranks until each has finished or waits. */
-static void dpari_sim_go(dpari_sim *m)
+static void dpari_sim_go(dpari_sim *sim)
 {
     int32_t r;
-    m->tops = 0;
-    for (r = m->s.ranks - 1; r >= 0; r--) {
-        m->stack[m->tops++] = r;
+    sim->tops = 0;
+    for (r = sim->s.ranks - 1; r >= 0; r--) {
+        sim->stack[sim->tops++] = r;
     }
-    while (m->tops > 0) {
-        dpari_sim_rank *q = &m->rank[m->stack[--m->tops]];
+    while (sim->tops > 0) {
+        dpari_sim_rank *q = &sim->rank[sim->stack[--sim->tops]];
         int going = 1;
         while (going && q->at < q->end) {
-            const dpar_action *a = &m->s.action[q->at];
-            if (a->kind == DPAR_ACTION_IDLE) {
+            const dpar_action *action = &sim->s.action[q->at];
+            if (action->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
-                going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
-                                                      : dpari_sim_work(m, q, a);
+                going = dpari_sim_is_message(action->kind) ? dpari_sim_message(sim, q, action)
+                                                           : dpari_sim_work(sim, q, action);
             }
         }
     }
@@ -1066,87 +1084,89 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int32_t rank,
                                                              dpar_why *why)
 {
-    const dpar_action *a = &m->s.action[m->rank[rank].at];
-    dpar_action want = *a;
+    const dpar_action *action = &sim->s.action[sim->rank[rank].at];
+    dpar_action want = *action;
     uint32_t at = 0;
     int32_t other = rank;
     dpar_text t;
-    int way = dpari_sim_way(a->kind);
+    int way = dpari_sim_way(action->kind);
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    if (dpari_sim_is_message(a->kind)) {
-        at = dpari_sim_half(m, a, &other);
-        want.stage = (uint16_t)m->stage[a->stage].stage_at[dpari_sim_message_side(a->kind)];
-        want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
+    if (dpari_sim_is_message(action->kind)) {
+        at = dpari_sim_half(sim, action, &other);
+        want.stage =
+            (uint16_t)sim->stage[action->stage].stage_at[dpari_sim_message_side(action->kind)];
+        want.kind =
+            (uint8_t)(dpari_sim_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
     } else {
         int64_t begin = 0;
         uint32_t cause = 0;
-        if (a->joined && dpari_sim_input(m, &m->rank[rank], a, way, &begin, &cause)) {
-            want = a[1];
+        if (action->joined && dpari_sim_input(sim, &sim->rank[rank], action, way, &begin, &cause)) {
+            want = action[1];
             way = 1;
         }
-        other = m->stage[want.stage].rank_at[way];
-        want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        if (m->lowered) {
+        other = sim->stage[want.stage].rank_at[way];
+        want.stage = (uint16_t)sim->stage[want.stage].stage_at[way];
+        if (sim->lowered) {
             want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
         } else {
             want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
         }
-        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
-        want = at == 0 ? want : m->s.action[at - 1];
+        at = *dpari_sim_place(sim, dpari_sim_row(want.kind), want.stage, want.micro_batch);
+        want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits at ", rank);
-    dpar_action_write(a, &t);
+    dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
     dpari_text_say(&t, " of rank %d", other);
     if (at == 0) {
         dpar_text_put(&t, ", which is in no list");
-    } else if (m->end[at - 1] < -1) {
+    } else if (sim->end[at - 1] < -1) {
         dpar_text_put(&t, ", which waits in its queue");
-    } else if (m->rank[other].at == m->rank[other].end) {
+    } else if (sim->rank[other].at == sim->rank[other].end) {
         dpar_text_put(&t, ", which is behind another message");
     } else {
         dpar_text_put(&t, ", which is at ");
-        dpar_action_write(&m->s.action[m->rank[other].at], &t);
+        dpar_action_write(&sim->s.action[sim->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
 
 /* All ranks have finished, but a message is still in its queue. */
-DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *action,
                                                             dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "rank %d: ", rank);
-        dpar_action_write(a, &t);
+        dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");
     }
     return DPAR_E_STUCK;
 }
 
 /* Checks that all ranks have finished and all messages were transferred. */
-static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
+static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
 {
     int32_t r;
     int64_t i;
-    for (r = 0; r < m->s.ranks; r++) {
-        if (m->rank[r].at < m->rank[r].end) {
-            return dpari_sim_stuck(m, r, why);
+    for (r = 0; r < sim->s.ranks; r++) {
+        if (sim->rank[r].at < sim->rank[r].end) {
+            return dpari_sim_stuck(sim, r, why);
         }
     }
-    for (r = 0; r < m->s.ranks && m->sends == DPARI_SENDS_QUEUED; r++) {
-        for (i = m->s.begin[r]; i < m->rank[r].end; i++) {
-            if (m->end[i] < -1) {
-                return dpari_sim_left(r, &m->s.action[i], why);
+    for (r = 0; r < sim->s.ranks && sim->sends == DPARI_SENDS_QUEUED; r++) {
+        for (i = sim->s.begin[r]; i < sim->rank[r].end; i++) {
+            if (sim->end[i] < -1) {
+                return dpari_sim_left(r, &sim->s.action[i], why);
             }
         }
     }
@@ -1155,46 +1175,49 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 
 /* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
  */
-static int dpari_sim_holds(const dpari_sim *m, int kind)
+static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
     if (dpari_sim_is_message(kind)) {
-        return m->sends == DPAR_SEND_MODE_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+        return sim->sends == DPAR_SEND_MODE_BLOCKING || sim->sends == DPARI_SENDS_EAGER;
     }
     return kind != DPAR_ACTION_IDLE;
 }
 
 /* Returns the action whose end let action i start, or -1 if it starts at 0. A joined pair is
  * represented by its forward. */
-static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_before(const dpari_sim *sim, int64_t i)
 {
-    const dpar_schedule *s = &m->s;
-    const int64_t begin = s->begin[s->rank_of[s->action[i].stage]];
-    if (m->cause[i] != 0) {
-        i = (int64_t)m->cause[i] - 1;
-        return i > 0 && s->action[i - 1].joined ? i - 1 : i;
+    const dpar_schedule *schedule = &sim->s;
+    const int64_t begin = schedule->begin[schedule->rank_of[schedule->action[i].stage]];
+    if (sim->cause[i] != 0) {
+        i = (int64_t)sim->cause[i] - 1;
+        return i > 0 && schedule->action[i - 1].joined ? i - 1 : i;
     }
     do {
         i--;
-    } while (i >= begin &&
-             (!dpari_sim_holds(m, s->action[i].kind) || (i > begin && s->action[i - 1].joined)));
+    } while (i >= begin && (!dpari_sim_holds(sim, schedule->action[i].kind) ||
+                            (i > begin && schedule->action[i - 1].joined)));
     return i >= begin ? i : -1;
 }
 
 /* Returns when forward i could start if its rank were free: its input has arrived, and the previous
  * slice and the previous stage on its own rank are done. */
-static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
+static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
 {
-    const dpar_action *a = &m->s.action[i];
-    const dpari_sim_stage *st = &m->stage[a->stage];
+    const dpar_action *action = &sim->s.action[i];
+    const dpari_sim_stage *st = &sim->stage[action->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = m->arrive[m->where[st->look[0] + a->micro_batch] - 1] + st->come[0];
+        at = sim->arrive[sim->where[st->look[0] + action->micro_batch] - 1] + st->come[0];
     } else if (st->stage_at[0] >= 0) {
-        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro_batch) - 1];
+        at = sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, st->stage_at[0], action->micro_batch) -
+                      1];
     }
-    if (a->micro_batch % m->s.slices != 0) {
+    if (action->micro_batch % sim->s.slices != 0) {
         at = dpari_most(
-            at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro_batch - 1) - 1]);
+            at,
+            sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, action->stage, action->micro_batch - 1) -
+                     1]);
     }
     return at;
 }
@@ -1208,18 +1231,18 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
  * memory; it is moved to o->memory from dependency and communication, to which the run added it.
  * Idle time before the first work was not added, and is left out. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
 {
-    const int kind = m->s.action[i].kind;
+    const int kind = sim->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
     since = dpari_most(since, clock);
     if (since >= until || clock < o->first) {
         return;
     }
     if (!dpari_sim_is_send(kind)) {
-        done = dpari_sim_done(m, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : m->cause[i]);
+        done = dpari_sim_done(sim, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
     }
     done = dpari_most(done, since);
     o->dependency -= done - since;
@@ -1229,67 +1252,68 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_ra
 
 /* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
  * those in which the next forward has its input, but its activation does not fit under the cap. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
-    const dpar_action *list = m->s.action;
+    const dpar_action *list = sim->s.action;
     int64_t i, ahead = begin, clock = 0;
     q->live = 0;
     for (i = begin; i < q->end; i++) {
-        const dpar_action *a = &list[i];
-        if (a->kind == DPAR_ACTION_IDLE) {
+        const dpar_action *action = &list[i];
+        if (action->kind == DPAR_ACTION_IDLE) {
             continue; /* its stage was not checked */
         }
-        if (dpari_sim_holds(m, a->kind)) {
-            int64_t until = m->end[i];
-            until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
+        if (dpari_sim_holds(sim, action->kind)) {
+            int64_t until = sim->end[i];
+            until -= dpari_sim_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
             while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
             if (until > clock && ahead < q->end &&
-                dpari_sim_over(q->held, m->stage[list[ahead].stage].hold[0], cap)) {
-                dpari_sim_move(m, &q->out, i, clock, until, dpari_sim_could(m, ahead));
+                dpari_sim_over(q->held, sim->stage[list[ahead].stage].hold[0], cap)) {
+                dpari_sim_move(sim, &q->out, i, clock, until, dpari_sim_could(sim, ahead));
             }
-            clock = m->end[i];
+            clock = sim->end[i];
         }
-        (void)dpari_sim_memory(q, &m->stage[a->stage], a->kind);
-        if (a->joined) { /* both run at once */
+        (void)dpari_sim_memory(q, &sim->stage[action->stage], action->kind);
+        if (action->joined) { /* both run at once */
             i++;
-            (void)dpari_sim_memory(q, &m->stage[list[i].stage], list[i].kind);
+            (void)dpari_sim_memory(q, &sim->stage[list[i].stage], list[i].kind);
         }
     }
 }
 
 /* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
+                                                     const dpar_schedule_times *times)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t i;
-    for (i = 0; i < s->ranks; i++) {
-        m->rank[i].held = 0;
+    for (i = 0; i < schedule->ranks; i++) {
+        sim->rank[i].held = 0;
     }
-    for (i = 0; i < s->stages; i++) {
-        m->rank[s->rank_of[i]].held += dpari_each(&t->hold_always, i);
+    for (i = 0; i < schedule->stages; i++) {
+        sim->rank[schedule->rank_of[i]].held += dpari_each(&times->hold_always, i);
     }
-    for (i = 0; i < s->ranks; i++) {
-        dpari_sim_rank *q = &m->rank[i];
-        const int64_t cap = dpari_each(&t->cap, i);
+    for (i = 0; i < schedule->ranks; i++) {
+        dpari_sim_rank *q = &sim->rank[i];
+        const int64_t cap = dpari_each(&times->cap, i);
         if (cap > 0) {
-            dpari_sim_starved(m, q, s->begin[i], cap);
+            dpari_sim_starved(sim, q, schedule->begin[i], cap);
             q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
         }
     }
 }
 
 /* Adds up the critical path from its last action to its first one. */
-static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
+static void dpari_sim_critical(const dpari_sim *sim, dpar_timing *out)
 {
     int64_t i;
-    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
-        const dpar_action *a = &m->s.action[i];
+    for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
+        const dpar_action *action = &sim->s.action[i];
         out->path_actions++;
-        if (!dpari_sim_is_message(a->kind)) {
-            out->path_compute += dpari_sim_takes(m, a);
+        if (!dpari_sim_is_message(action->kind)) {
+            out->path_compute += dpari_sim_takes(sim, action);
         }
     }
     out->path_communication = out->makespan - out->path_compute;
@@ -1315,61 +1339,61 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
 }
 
 /* Computes the timing of the whole schedule. */
-static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
+static dpar_status dpari_sim_sum(dpari_sim *sim, dpar_timing *out, dpar_why *why)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int64_t i, whole;
     int32_t r;
     dpari_zero(out, sizeof(*out));
-    m->last = -1;
-    for (r = 0; r < s->ranks; r++) {
-        if (m->rank[r].free > out->makespan || m->last < 0) {
-            for (i = m->rank[r].end - 1; i >= s->begin[r]; i--) {
-                if (dpari_sim_holds(m, s->action[i].kind)) {
+    sim->last = -1;
+    for (r = 0; r < schedule->ranks; r++) {
+        if (sim->rank[r].free > out->makespan || sim->last < 0) {
+            for (i = sim->rank[r].end - 1; i >= schedule->begin[r]; i--) {
+                if (dpari_sim_holds(sim, schedule->action[i].kind)) {
                     break;
                 }
             }
-            i -= i > s->begin[r] && s->action[i - 1].joined;
-            m->last = i >= s->begin[r] ? i : -1;
+            i -= i > schedule->begin[r] && schedule->action[i - 1].joined;
+            sim->last = i >= schedule->begin[r] ? i : -1;
         }
-        out->makespan = dpari_most(out->makespan, m->rank[r].free);
+        out->makespan = dpari_most(out->makespan, sim->rank[r].free);
     }
-    if (!dpari_mul(out->makespan, s->ranks, &whole)) {
+    if (!dpari_mul(out->makespan, schedule->ranks, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "%d ranks x a makespan of %ld exceed INT64_MAX",
-                         s->ranks, out->makespan);
+                         schedule->ranks, out->makespan);
     }
-    for (r = 0; r < s->ranks; r++) {
-        dpari_sim_close(&m->rank[r], out->makespan, out);
+    for (r = 0; r < schedule->ranks; r++) {
+        dpari_sim_close(&sim->rank[r], out->makespan, out);
     }
-    out->lowered = m->lowered;
-    out->bubble_first = out->makespan - m->rank[0].out.busy;
+    out->lowered = sim->lowered;
+    out->bubble_first = out->makespan - sim->rank[0].out.busy;
     out->bubble_of_makespan.part = whole - out->busy;
     out->bubble_of_makespan.whole = whole;
     out->bubble_of_work.part = whole - out->busy;
     out->bubble_of_work.whole = out->busy;
-    out->bubble_of_span.part = s->ranks * out->span - out->busy;
-    out->bubble_of_span.whole = s->ranks * out->span;
-    dpari_sim_critical(m, out);
+    out->bubble_of_span.part = schedule->ranks * out->span - out->busy;
+    out->bubble_of_span.whole = schedule->ranks * out->span;
+    dpari_sim_critical(sim, out);
     return DPAR_OK;
 }
 
 /* Writes the start and end of each action. Messages that do not occupy their rank start when the
  * rank reaches them. */
-static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
+static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
 {
-    const dpar_schedule *s = &m->s;
+    const dpar_schedule *schedule = &sim->s;
     int32_t r;
     int64_t i, clock;
-    for (r = 0; r < s->ranks; r++) {
+    for (r = 0; r < schedule->ranks; r++) {
         clock = 0;
-        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const dpar_action *a = &s->action[i];
-            int pair = i > s->begin[r] && a[-1].joined;
-            int64_t stop = a->kind == DPAR_ACTION_IDLE ? clock : m->end[i];
-            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_ACTION_IDLE
+        for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
+            const dpar_action *action = &schedule->action[i];
+            int pair = i > schedule->begin[r] && action[-1].joined;
+            int64_t stop = action->kind == DPAR_ACTION_IDLE ? clock : sim->end[i];
+            int64_t go = dpari_sim_is_message(action->kind) || action->kind == DPAR_ACTION_IDLE
                              ? clock
-                             : stop - dpari_sim_takes(m, pair ? a - 1 : a);
-            clock = dpari_sim_holds(m, a->kind) ? stop : clock;
+                             : stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
             if (start != NULL) {
                 start[i] = go;
             }
@@ -1383,63 +1407,63 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Checks the shape of the schedule and the settings of messages. */
-static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
-                                     dpar_why *why)
+static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
+                                     const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
-    if (!dpari_sim_fits(s) || s->begin[0] != 0) {
+    if (!dpari_sim_fits(schedule) || schedule->begin[0] != 0) {
         return dpari_wrong(
             why,
             "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
             "slices of %d",
-            s->stages, s->chain, s->micro_batches, s->slices);
+            schedule->stages, schedule->chain, schedule->micro_batches, schedule->slices);
     }
-    for (i = 0; i < s->ranks; i++) {
-        if (s->begin[i] > s->begin[i + 1]) {
+    for (i = 0; i < schedule->ranks; i++) {
+        if (schedule->begin[i] > schedule->begin[i + 1]) {
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
-                               s->begin[i], s->begin[i + 1]);
+                               schedule->begin[i], schedule->begin[i + 1]);
         }
-        if (dpari_each(&t->cap, i) < 0) {
+        if (dpari_each(&times->cap, i) < 0) {
             return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
-                               dpari_each(&t->cap, i));
+                               dpari_each(&times->cap, i));
         }
     }
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] >= s->ranks) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
             return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)s->rank_of[i], s->ranks);
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
         }
     }
-    if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
-        t->links >= DPAR_CONTENTION_COUNT) {
+    if (times->sends < 0 || times->sends >= DPAR_SEND_MODE_COUNT || times->links < 0 ||
+        times->links >= DPAR_CONTENTION_COUNT) {
         return dpari_wrong(why,
                            "sends=%d, links=%d; DPAR_SEND_MODE_x and DPAR_CONTENTION_x are allowed",
-                           t->sends, t->links);
+                           times->sends, times->links);
     }
-    if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
+    if (times->sends != DPAR_SEND_MODE_BUFFERED && times->links != DPAR_CONTENTION_NONE) {
         return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
-                           t->sends, t->links);
+                           times->sends, times->links);
     }
-    if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", t->transport,
+    if (times->transport < 0 || times->transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", times->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", t->capacity);
+    if (times->transport == DPAR_TRANSPORT_EAGER && times->capacity < 1) {
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", times->capacity);
     }
-    if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
+    if (times->transport != DPAR_TRANSPORT_NONE && (times->sends != 0 || times->links != 0)) {
         return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
-                           t->sends, t->links, t->transport);
+                           times->sends, times->links, times->transport);
     }
     return DPAR_OK;
 }
 
-static int32_t dpari_sim_has_messages(const dpar_schedule *s)
+static int32_t dpari_sim_has_messages(const dpar_schedule *schedule)
 {
-    const int64_t n = s->begin[s->ranks];
+    const int64_t n = schedule->begin[schedule->ranks];
     int64_t i;
     for (i = 0; i < n; i++) {
-        if (dpari_sim_is_message(s->action[i].kind)) {
+        if (dpari_sim_is_message(schedule->action[i].kind)) {
             return 1;
         }
     }
@@ -1447,12 +1471,12 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
 }
 
 /* True if two neighbouring stages are on different ranks. */
-static int dpari_sim_crosses(const dpar_schedule *s)
+static int dpari_sim_crosses(const dpar_schedule *schedule)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        int32_t next = dpari_schedule_behind(s, i);
-        if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
+    for (i = 0; i < schedule->stages; i++) {
+        int32_t next = dpari_schedule_behind(schedule, i);
+        if (next >= 0 && schedule->rank_of[next] != schedule->rank_of[i]) {
             return 1;
         }
     }
@@ -1460,10 +1484,10 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 }
 
 /* Returns how messages are sent, DPAR_SEND_MODE_x or DPARI_SENDS_x. */
-static int32_t dpari_sim_sends(const dpar_schedule_times *t)
+static int32_t dpari_sim_sends(const dpar_schedule_times *times)
 {
-    switch (t->transport) {
-    case DPAR_TRANSPORT_NONE: return t->sends;
+    switch (times->transport) {
+    case DPAR_TRANSPORT_NONE: return times->sends;
     case DPAR_TRANSPORT_BLOCKING: return DPAR_SEND_MODE_BLOCKING;
     case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
     default: return DPARI_SENDS_QUEUED;
@@ -1471,80 +1495,81 @@ static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 }
 
 /* Prepares the run: the values of stages, the wires, the table and the queues. */
-static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
+static dpar_status dpari_sim_ready(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     dpar_status status;
-    m->lowered = dpari_sim_has_messages(&m->s);
-    m->sends = dpari_sim_sends(t);
-    m->total = 0;
-    if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
-        if (dpari_sim_crosses(&m->s)) {
+    sim->lowered = dpari_sim_has_messages(&sim->s);
+    sim->sends = dpari_sim_sends(times);
+    sim->total = 0;
+    if (!sim->lowered && sim->sends != DPAR_SEND_MODE_BUFFERED) {
+        if (dpari_sim_crosses(&sim->s)) {
             return dpari_wrong(why,
-                               t->transport == DPAR_TRANSPORT_NONE
+                               times->transport == DPAR_TRANSPORT_NONE
                                    ? "sends=%d needs messages; call dpar_schedule_lower first"
                                    : "transport=%d needs messages; call dpar_schedule_lower first",
-                               t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
+                               times->transport == DPAR_TRANSPORT_NONE ? times->sends
+                                                                       : times->transport);
         }
-        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
+        sim->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }
-    dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
-    status = dpari_sim_stages(m, t, why);
-    if (status == DPAR_OK && m->links != DPAR_CONTENTION_NONE) {
-        dpari_sim_wires(m);
+    dpari_zero(sim->rank, (size_t)sim->s.ranks * sizeof(*sim->rank));
+    status = dpari_sim_stages(sim, times, why);
+    if (status == DPAR_OK && sim->links != DPAR_CONTENTION_NONE) {
+        dpari_sim_wires(sim);
     }
     if (status == DPAR_OK) {
-        status = dpari_sim_list(m, why);
+        status = dpari_sim_list(sim, why);
     }
-    if (status == DPAR_OK && m->sends > DPAR_SEND_MODE_BLOCKING) {
-        dpari_sim_line_all(m);
+    if (status == DPAR_OK && sim->sends > DPAR_SEND_MODE_BLOCKING) {
+        dpari_sim_line_all(sim);
     }
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why)
 {
-    const dpar_schedule_times *t = how->times;
-    dpari_sim *m = (dpari_sim *)mem;
+    const dpar_schedule_times *times = how->times;
+    dpari_sim *sim = (dpari_sim *)mem;
     dpar_timing out;
     int64_t i, at, needed;
     int32_t r;
-    dpar_status status = dpari_sim_choices(s, t, why);
+    dpar_status status = dpari_sim_choices(schedule, times, why);
     if (status != DPAR_OK) {
         return status;
     }
-    needed = dpari_schedule_simulate_bytes(s, how);
+    needed = dpari_schedule_simulate_bytes(schedule, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
-    (void)dpari_sim_lay(m, s, t, mem);
-    status = dpari_sim_ready(m, t, why);
+    (void)dpari_sim_lay(sim, schedule, times, mem);
+    status = dpari_sim_ready(sim, times, why);
     if (status == DPAR_OK) {
-        dpari_sim_go(m);
-        status = dpari_sim_finished(m, why);
+        dpari_sim_go(sim);
+        status = dpari_sim_finished(sim, why);
     }
-    if (status == DPAR_OK && dpari_sim_capped(t)) {
-        dpari_sim_caps(m, t);
+    if (status == DPAR_OK && dpari_sim_capped(times)) {
+        dpari_sim_caps(sim, times);
     }
     if (status == DPAR_OK) {
-        status = dpari_sim_sum(m, &out, why);
+        status = dpari_sim_sum(sim, &out, why);
     }
     if (status != DPAR_OK) {
         return status;
     }
     if (how->start != NULL || how->end != NULL) {
-        dpari_sim_fill(m, how->start, how->end);
+        dpari_sim_fill(sim, how->start, how->end);
     }
-    for (r = 0; r < s->ranks && how->rank != NULL; r++) {
-        how->rank[r] = m->rank[r].out;
+    for (r = 0; r < schedule->ranks && how->rank != NULL; r++) {
+        how->rank[r] = sim->rank[r].out;
     }
     if (how->path != NULL) {
         at = out.path_actions;
-        for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
             how->path[--at] = i;
         }
     }

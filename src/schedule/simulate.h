@@ -208,7 +208,7 @@ typedef struct dpar_schedule_simulate_desc {
  * if a sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
  * O(actions + stages + ranks), however long the times are.
  */
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why);

@@ -6,8 +6,8 @@
 #include "inner.h"
 #include "simulate.h"
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
-                                                     void *mem, int64_t bytes, dpar_text *t,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format,
+                                                     void *mem, int64_t bytes, dpar_text *text,
                                                      dpar_why *why)
 {
     dpar_schedule_times times;
@@ -21,11 +21,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     dpari_zero(&picture, sizeof picture);
     times.forward.all = times.input.all = times.weight.all = 1;
     how.times = &times;
-    own = dpari_schedule_simulate_bytes(s, &how);
+    own = dpari_schedule_simulate_bytes(schedule, &how);
     if (own < 0) {
         return dpari_wrong(why, "this is not a schedule");
     }
-    actions = s->begin[s->ranks];
+    actions = schedule->begin[schedule->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
         dpari_needs_bytes(why, need);
@@ -36,14 +36,14 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;
-    st = dpar_schedule_simulate(s, &how, &timing, how.end + actions, own, why);
+    st = dpar_schedule_simulate(schedule, &how, &timing, how.end + actions, own, why);
     if (st != DPAR_OK) {
         return st;
     }
-    picture.schedule = s;
+    picture.schedule = schedule;
     picture.start = how.start;
     picture.end = how.end;
     picture.unit = 1;
     picture.width = 100;
-    return dpar_schedule_draw(t, &picture, format, why);
+    return dpar_schedule_draw(text, &picture, format, why);
 }

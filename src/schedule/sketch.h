@@ -19,10 +19,10 @@
  * DPAR_SCHEDULE_DRAW_TRACE. mem:     working memory, aligned as for int64_t. If it is too small,
  * DPAR_E_ROOM says how many bytes are needed.
  *
- * Fails with DPAR_E_ARG if s is no schedule, or DPAR_E_STUCK if its ranks wait for each other;
- * nothing is appended. Costs a simulation and the picture, O(actions x 100).
+ * Fails with DPAR_E_ARG if `schedule` is not a schedule, or DPAR_E_STUCK if its ranks wait for each
+ * other; nothing is appended. Costs a simulation and the picture, O(actions x 100).
  */
-DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
-                                          int64_t bytes, dpar_text *t, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format, void *mem,
+                                          int64_t bytes, dpar_text *text, dpar_why *why);
 
 #endif

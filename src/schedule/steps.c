@@ -51,118 +51,126 @@ static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
     }
 }
 
-static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
+static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_action *action)
 {
-    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
+    return &slots->cell[(int64_t)(action->stage % slots->s->chain) * slots->s->micro_batches +
+                        action->micro_batch];
 }
 
 /* The capacity of a pool's stack: a rank has no more slots than actions. */
-DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
     int64_t most = 0;
     int32_t r;
-    for (r = 0; r < s->ranks; r++) {
-        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
     }
     return dpari_least(most, DPAR_SLOT_NONE);
 }
 
-DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
 {
-    int64_t check = dpari_schedule_check_bytes(s, NULL), cells;
+    int64_t check = dpari_schedule_check_bytes(schedule, NULL), cells;
     if (check < 0) {
         return -1;
     }
-    cells = dpari_least((int64_t)s->chain * s->micro_batches, s->begin[s->ranks]);
+    cells = dpari_least((int64_t)schedule->chain * schedule->micro_batches,
+                        schedule->begin[schedule->ranks]);
     return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
-                                               8 * dpari_slots_room(s)));
+                                               8 * dpari_slots_room(schedule)));
 }
 
-static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
+static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
+                            void *mem)
 {
     int64_t i;
-    dpari_zero(w, sizeof(*w));
-    w->s = s;
-    w->cell = (dpari_slots_cell *)mem;
-    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micro_batches);
-    w->activation.free = w->receive.free + dpari_slots_room(s);
-    w->send.free = w->activation.free + dpari_slots_room(s);
-    w->weight.free = w->send.free + dpari_slots_room(s);
-    w->in_flight = in_flight;
-    for (i = 0; i < s->begin[s->ranks]; i++) {
-        int kind = s->action[i].kind;
-        w->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
+    dpari_zero(slots, sizeof(*slots));
+    slots->s = schedule;
+    slots->cell = (dpari_slots_cell *)mem;
+    slots->receive.free =
+        (uint16_t *)(void *)(slots->cell + (int64_t)schedule->chain * schedule->micro_batches);
+    slots->activation.free = slots->receive.free + dpari_slots_room(schedule);
+    slots->send.free = slots->activation.free + dpari_slots_room(schedule);
+    slots->weight.free = slots->send.free + dpari_slots_room(schedule);
+    slots->in_flight = in_flight;
+    for (i = 0; i < schedule->begin[schedule->ranks]; i++) {
+        int kind = schedule->action[i].kind;
+        slots->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
     }
 }
 
 /* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
-static void dpari_slots_sent(dpari_slots *w)
+static void dpari_slots_sent(dpari_slots *slots)
 {
-    const dpar_action *a;
-    if (++w->sends <= w->in_flight) {
+    const dpar_action *action;
+    if (++slots->sends <= slots->in_flight) {
         return;
     }
     do {
-        a = &w->s->action[w->at++];
-    } while (a->kind != DPAR_ACTION_SEND_F && a->kind != DPAR_ACTION_SEND_B);
-    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
+        action = &slots->s->action[slots->at++];
+    } while (action->kind != DPAR_ACTION_SEND_F && action->kind != DPAR_ACTION_SEND_B);
+    dpari_slots_free(&slots->send,
+                     dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
 }
 
 /* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
-static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    int way = a->kind != DPAR_ACTION_FORWARD;
-    int32_t across =
-        way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    int way = action->kind != DPAR_ACTION_FORWARD;
+    int32_t across = way ? dpari_schedule_before(slots->s, action->stage)
+                         : dpari_schedule_behind(slots->s, action->stage);
     out->receive = cell->receive[way];
-    dpari_slots_free(&w->receive, out->receive);
-    if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
-        out->send = cell->send[way] = dpari_slots_take(&w->send);
+    dpari_slots_free(&slots->receive, out->receive);
+    if (slots->messages && across >= 0 &&
+        slots->s->rank_of[across] != slots->s->rank_of[action->stage]) {
+        out->send = cell->send[way] = dpari_slots_take(&slots->send);
     }
 }
 
-static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+static void dpari_slots_message(dpari_slots *slots, const dpar_action *action,
+                                dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
-        out->receive = cell->receive[a->kind == DPAR_ACTION_RECV_B] = dpari_slots_take(&w->receive);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    if (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B) {
+        out->receive = cell->receive[action->kind == DPAR_ACTION_RECV_B] =
+            dpari_slots_take(&slots->receive);
     } else {
-        out->send = cell->send[a->kind == DPAR_ACTION_SEND_B];
-        dpari_slots_sent(w);
+        out->send = cell->send[action->kind == DPAR_ACTION_SEND_B];
+        dpari_slots_sent(slots);
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *w, const dpar_action *a,
+DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_action *action,
                                               dpar_action_slots *out)
 {
-    dpari_slots_cell *cell = dpari_slots_at(w, a);
-    const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
-    const int frees = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
-                      a->kind == DPAR_ACTION_OFFLOAD;
-    if (a->kind >= DPAR_ACTION_SEND_F && a->kind <= DPAR_ACTION_RECV_B) {
-        dpari_slots_message(w, a, out);
+    dpari_slots_cell *cell = dpari_slots_at(slots, action);
+    const int takes = action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_RELOAD;
+    const int frees = action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT ||
+                      action->kind == DPAR_ACTION_OFFLOAD;
+    if (action->kind >= DPAR_ACTION_SEND_F && action->kind <= DPAR_ACTION_RECV_B) {
+        dpari_slots_message(slots, action, out);
         return;
     }
     if (takes) {
-        cell->activation = dpari_slots_take(&w->activation);
+        cell->activation = dpari_slots_take(&slots->activation);
     }
     out->activation = cell->activation;
     if (frees) {
-        dpari_slots_free(&w->activation, cell->activation);
+        dpari_slots_free(&slots->activation, cell->activation);
     }
-    if (a->kind == DPAR_ACTION_INPUT) {
-        cell->weight = dpari_slots_take(&w->weight);
+    if (action->kind == DPAR_ACTION_INPUT) {
+        cell->weight = dpari_slots_take(&slots->weight);
     }
-    if (a->kind == DPAR_ACTION_INPUT || a->kind == DPAR_ACTION_WEIGHT) {
+    if (action->kind == DPAR_ACTION_INPUT || action->kind == DPAR_ACTION_WEIGHT) {
         out->weight = cell->weight;
     }
-    if (a->kind == DPAR_ACTION_WEIGHT) {
-        dpari_slots_free(&w->weight, cell->weight);
+    if (action->kind == DPAR_ACTION_WEIGHT) {
+        dpari_slots_free(&slots->weight, cell->weight);
     }
-    if (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_BACKWARD ||
-        a->kind == DPAR_ACTION_INPUT) {
-        dpari_slots_pass(w, a, out);
+    if (action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_BACKWARD ||
+        action->kind == DPAR_ACTION_INPUT) {
+        dpari_slots_pass(slots, action, out);
     }
 }
 
@@ -224,13 +232,13 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
 }
 
 /* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
+DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *schedule,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, s, how->in_flight, mem);
+    dpari_slots_lay(&w, schedule, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
@@ -239,7 +247,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
@@ -249,15 +257,15 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     if (how->in_flight < 0) {
         return dpari_wrong(why, "in_flight=%d; 0 or more are allowed", how->in_flight);
     }
-    needed = dpari_schedule_slots_bytes(s);
+    needed = dpari_schedule_slots_bytes(schedule);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why,
                          "assigning slots to %ld actions needs %ld bytes, got %ld",
-                         s->begin[s->ranks], needed, bytes);
+                         schedule->begin[schedule->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;
-    st = dpar_schedule_check(s, &tagged, mem, bytes, why);
-    return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
+    st = dpar_schedule_check(schedule, &tagged, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(schedule, how, mem, why) : st;
 }

@@ -63,7 +63,7 @@ typedef struct dpar_schedule_slots_desc {
  * in_flight is negative, DPAR_E_RANGE above 65535 slots, or DPAR_E_ROOM if `bytes` is too small.
  * Costs O(actions).
  */
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 

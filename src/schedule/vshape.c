@@ -429,11 +429,11 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     }
 }
 
-DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work)
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, s->ranks, s->micro_batches, work);
+    dpari_v_lay(&v, schedule->ranks, schedule->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
@@ -451,6 +451,6 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *wor
         dpari_v_squeeze(&v, 0);
     }
     for (rank = 0; rank < v.p; rank++) {
-        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
+        dpari_v_write(&v, rank, schedule->action + schedule->begin[schedule->rank_of[rank]]);
     }
 }

@@ -9,8 +9,9 @@
 
 /* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of s, whose other fields and arrays are filled. work is aligned as for int64_t.
+/* Fills the lists of `schedule`, whose other fields and arrays are filled. work is aligned as for
+ * int64_t.
  */
-DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work);
 
 #endif

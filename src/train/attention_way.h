@@ -64,24 +64,24 @@ struct dpari_attention_method {
 typedef struct dpari_attention_method dpari_attention_method;
 
 /* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
-DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
                                int64_t *hi);
 /* Computes attention of all queries of the rank to the keys of one block, and merges it with the
  * result so far. Call it first with the own block, in which each query sees at least its own
  * key. */
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b);
 /* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays);
 /* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
  * b. */
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
 /* ---- of this header's own modules ---- */
 
 /* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
-DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
 /* The type of sums: F64 or F32. */
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);

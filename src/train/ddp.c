@@ -278,116 +278,117 @@ static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, i
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
 {
     const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, desc->params);
-    dpari_fact_type(f, "type", 0, desc->type);
-    dpari_fact_type(f, "wire_type", 0, dpari_ddp_wire(desc));
-    dpari_fact(f, "gradients != NULL", 0, desc->gradients != NULL);
-    dpari_fact(f, "arrays != NULL", 0, desc->arrays != NULL);
-    dpari_fact(f, "sum", 0, desc->sum);
-    dpari_fact(f, "require_ready", 0, desc->require_ready);
-    dpari_fact(f, "track_used", 0, desc->track_used);
-    dpari_fact(f, "hook != NULL", 0, desc->hook != NULL);
-    dpari_fact(f, "check_finite", 0, desc->check_finite);
-    dpari_fact(f, "first_bucket_bytes in elements", 0, how.first);
-    dpari_fact(f, "bucket_bytes in elements", 0, how.size);
-    dpari_fact(f, "align", 0, how.align);
+    dpari_fact(facts, "the number of parameters", 0, desc->params);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact_type(facts, "wire_type", 0, dpari_ddp_wire(desc));
+    dpari_fact(facts, "gradients != NULL", 0, desc->gradients != NULL);
+    dpari_fact(facts, "arrays != NULL", 0, desc->arrays != NULL);
+    dpari_fact(facts, "sum", 0, desc->sum);
+    dpari_fact(facts, "require_ready", 0, desc->require_ready);
+    dpari_fact(facts, "track_used", 0, desc->track_used);
+    dpari_fact(facts, "hook != NULL", 0, desc->hook != NULL);
+    dpari_fact(facts, "check_finite", 0, desc->check_finite);
+    dpari_fact(facts, "first_bucket_bytes in elements", 0, how.first);
+    dpari_fact(facts, "bucket_bytes in elements", 0, how.size);
+    dpari_fact(facts, "align", 0, how.align);
     for (i = 0; i < desc->params; i++) {
-        dpari_fact(f, "count[#]", i, desc->count[i]);
+        dpari_fact(facts, "count[#]", i, desc->count[i]);
     }
 }
 
 /* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
  * copy. */
-static void dpari_ddp_follow(dpar_ddp *d)
+static void dpari_ddp_follow(dpar_ddp *ddp)
 {
     int32_t i;
     int64_t end = 0;
-    for (i = 0; i < d->params; i++) {
-        d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
-            end += d->count[i];
+    for (i = 0; i < ddp->params; i++) {
+        ddp->start[i] = end;
+        if (ddp->array == NULL || dpari_ddp_packs(ddp->comm, &ddp->desc, i)) {
+            end += ddp->count[i];
         }
-        if (d->array != NULL) {
-            d->array[i] = d->desc.arrays[i];
+        if (ddp->array != NULL) {
+            ddp->array[i] = ddp->desc.arrays[i];
         }
     }
-    d->start[i] = end;
-    for (i = 0; i < d->buckets; i++) {
-        dpar_bucket *b = &d->bucket[i];
-        b->lo = d->start[b->first_param];
-        b->hi = d->start[b->end_param];
+    ddp->start[i] = end;
+    for (i = 0; i < ddp->buckets; i++) {
+        dpar_bucket *b = &ddp->bucket[i];
+        b->lo = ddp->start[b->first_param];
+        b->hi = ddp->start[b->end_param];
         b->used = b->hi - b->lo;
     }
-    d->elements = end;
+    ddp->elements = end;
 }
 
 /* Computes the buckets and allocates memory for the gradients and their copy. */
-static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
+static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
 {
-    const dpar_ddp_desc *desc = &d->desc;
+    const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->comm, desc);
+    const int copies = dpari_ddp_copies(ddp->comm, desc);
     void *memory = NULL;
     int32_t i;
-    dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
+    dpar_status status =
+        dpar_buckets_init(&how, ddp->start, ddp->bucket, ddp->buckets, &ddp->buckets, why);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < d->params; i++) {
-        d->count[i] = desc->count[i];
+    for (i = 0; i < ddp->params; i++) {
+        ddp->count[i] = desc->count[i];
     }
-    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
-    d->buffer = (unsigned char *)desc->gradients;
-    d->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
-    d->through = dpari_ddp_rounds(desc) && !copies;
+    ddp->elements = ddp->buckets > 0 ? ddp->bucket[ddp->buckets - 1].hi : 0;
+    ddp->buffer = (unsigned char *)desc->gradients;
+    ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
+    ddp->through = dpari_ddp_rounds(desc) && !copies;
     if (dpari_ddp_given(desc)) {
-        dpari_ddp_follow(d);
-    } else if (d->elements > INT64_MAX / 16) {
+        dpari_ddp_follow(ddp);
+    } else if (ddp->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
-        d->buffer = (unsigned char *)memory;
-        d->owns = 1;
+        status = dpar_comm_alloc(ddp->comm, dpari_most(1, ddp->elements * each), &memory);
+        ddp->buffer = (unsigned char *)memory;
+        ddp->owns = 1;
     }
-    if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
+    if (status == DPAR_OK && (ddp->array != NULL ? ddp->elements > 0 : copies)) {
         memory = NULL;
         status = dpar_comm_alloc(
-            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
-        d->copy = (unsigned char *)memory;
+            ddp->comm, dpari_most(1, ddp->elements * dpar_type_bytes(ddp->copy_type)), &memory);
+        ddp->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
-        d->comm->mem->pin != NULL) {
-        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
-        d->pinned = status == DPAR_OK;
+    if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
+        ddp->comm->mem->pin != NULL) {
+        status = ddp->comm->mem->pin(ddp->comm->mem->ctx, &ddp->found, (int64_t)sizeof ddp->found);
+        ddp->pinned = status == DPAR_OK;
     }
     if (status == DPAR_OK) {
         return status;
     }
     return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
-                     d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
+                     ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
 /* Frees the memory of a ddp. */
-static void dpari_ddp_release(dpar_ddp *d)
+static void dpari_ddp_release(dpar_ddp *ddp)
 {
-    if (d->copy != NULL) {
-        dpar_comm_release(d->comm, d->copy);
+    if (ddp->copy != NULL) {
+        dpar_comm_release(ddp->comm, ddp->copy);
     }
-    if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->comm, d->buffer);
+    if (ddp->owns && ddp->buffer != NULL) {
+        dpar_comm_release(ddp->comm, ddp->buffer);
     }
-    if (d->pinned && d->comm->mem->unpin != NULL) {
-        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
+    if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
+        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
     }
-    if (d->made) {
-        dpari_object_release(d);
+    if (ddp->made) {
+        dpari_object_release(ddp);
     }
 }
 
@@ -435,16 +436,16 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
  */
 
 /* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
-static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
+static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
 {
-    return d->desc.track_used ? d->used[i] != 0 : d->seen[i] != 0;
+    return ddp->desc.track_used ? ddp->used[i] != 0 : ddp->seen[i] != 0;
 }
 
 /* The address of parameter i. */
-static unsigned char *dpari_ddp_at(const dpar_ddp *d, int32_t i)
+static unsigned char *dpari_ddp_at(const dpar_ddp *ddp, int32_t i)
 {
-    return d->array != NULL ? (unsigned char *)d->array[i]
-                            : d->buffer + d->start[i] * dpar_type_bytes(d->desc.type);
+    return ddp->array != NULL ? (unsigned char *)ddp->array[i]
+                              : ddp->buffer + ddp->start[i] * dpar_type_bytes(ddp->desc.type);
 }
 
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
@@ -456,15 +457,15 @@ DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
     return there ? dpari_ddp_at(ddp, i) : NULL;
 }
 
-DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket)
 {
-    if (k < 0 || k >= d->buckets) {
+    if (k < 0 || k >= ddp->buckets) {
         return NULL;
     }
     if (bucket != NULL) {
-        *bucket = d->bucket[k];
+        *bucket = ddp->bucket[k];
     }
-    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->desc.type);
+    return ddp->buffer + ddp->bucket[k].lo * dpar_type_bytes(ddp->desc.type);
 }
 
 DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
@@ -522,28 +523,29 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 }
 
 /* "'wte'" or "parameter 3". */
-static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
-    const char *name = d->desc.names != NULL ? d->desc.names[i] : NULL;
-    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
+    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(t, "%s'", name);
+        dpari_text_print(text, "%s'", name);
     } else {
-        dpari_text_int(t, i);
+        dpari_text_int(text, i);
     }
 }
 
 /* Ends the pass with an error on all ranks. */
-static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
 {
-    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
-    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
-    return d->status;
+    dpar_comm_abort(ddp->comm, DPAR_E_ARG, text);
+    ddp->status = ddp->comm->status != DPAR_OK ? ddp->comm->status : DPAR_E_ARG;
+    return ddp->status;
 }
 
 /* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
- * result in d->found: first + its index. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t first, int64_t count)
+ * result in ddp->found: first + its index. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t first,
+                                        int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -551,249 +553,254 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.in = data;
     f.count = count;
     f.first = first;
-    f.type = d->desc.type;
-    f.found = &d->found;
-    status = dpari_do_finite(d->comm, &f);
+    f.type = ddp->desc.type;
+    f.found = &ddp->found;
+    status = dpari_do_finite(ddp->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->comm);
+        status = dpari_do_wait(ddp->comm);
     }
-    if (d->status == DPAR_OK) {
-        d->status = status;
+    if (ddp->status == DPAR_OK) {
+        ddp->status = status;
     }
     return status;
 }
 
 /* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
- * In the memory of a device d->found has been written before. */
-static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+ * In the memory of a device ddp->found has been written before. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
 {
-    const int64_t at = d->found - d->start[i];
-    if (d->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
+    const int64_t at = ddp->found - ddp->start[i];
+    if (ddp->comm->mem == NULL) {
+        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
     }
-    return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
+    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
 }
 
 /* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
-static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->comm->mem != NULL && d->array == NULL) {
-        status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
-                                      b->hi - b->lo);
+    if (ddp->comm->mem != NULL && ddp->array == NULL) {
+        status = dpari_ddp_look_there(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
+                                      b->lo, b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->comm->mem != NULL && d->array != NULL) {
-            status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
+        if (ddp->comm->mem != NULL && ddp->array != NULL) {
+            status = dpari_ddp_look_there(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
             if (status != DPAR_OK) {
                 break;
             }
         }
-        at = dpari_ddp_look_at(d, i);
-        if (at == d->count[i]) {
+        at = dpari_ddp_look_at(ddp, i);
+        if (at == ddp->count[i]) {
             continue;
         }
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
-        dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
-        return dpari_ddp_stop(d, why.text);
+        dpari_ddp_put_name(ddp, &t, i);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
+        return dpari_ddp_stop(ddp, why.text);
     }
     return status;
 }
 
 /* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
  * gradients. */
-static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
+static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
-    const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
     const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->array == NULL) {
-        unsigned char *const mine = d->buffer + b->lo * each;
-        unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
-                                b->hi - b->lo, 0);
+    if (ddp->array == NULL) {
+        unsigned char *const mine = ddp->buffer + b->lo * each;
+        unsigned char *const copy = ddp->copy + b->lo * copy_each;
+        return dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                from_type, b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
-        void *const copy = d->copy + d->start[i] * copy_each;
-        const int64_t count = d->start[i + 1] - d->start[i];
-        void *const mine = d->array[i];
-        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+        void *const copy = ddp->copy + ddp->start[i] * copy_each;
+        const int64_t count = ddp->start[i + 1] - ddp->start[i];
+        void *const mine = ddp->array[i];
+        status = dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
                                   from_type, count, 0);
     }
     return status;
 }
 
 /* Waits for all buckets that were posted, and converts those that were sent from a copy. */
-static void dpari_ddp_take(dpar_ddp *d)
+static void dpari_ddp_take(dpar_ddp *ddp)
 {
-    int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
-    for (; d->back < d->posted; d->back++) {
-        dpar_status status = dpar_wait_all(d->work + from, d->works[d->back] - from);
-        from = d->works[d->back];
-        if (status == DPAR_OK && d->copy != NULL && d->status == DPAR_OK) {
-            status = dpari_ddp_copy(d, d->back, 1);
+    int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
+    for (; ddp->back < ddp->posted; ddp->back++) {
+        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
+        from = ddp->works[ddp->back];
+        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
+            status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (d->status == DPAR_OK) {
-            d->status = status;
+        if (ddp->status == DPAR_OK) {
+            ddp->status = status;
         }
     }
 }
 
 /* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
  * waits. */
-static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
+static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
 {
-    dpar_work *work = &d->work[d->work_count];
-    if (d->alone) {
+    dpar_work *work = &ddp->work[ddp->work_count];
+    if (ddp->alone) {
         return NULL;
     }
-    d->works[k] = ++d->work_count;
+    ddp->works[k] = ++ddp->work_count;
     work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
-DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
+    return dpari_least(zero1->ddp->elements, zero1->share * zero1->ddp->comm->rank);
 }
 
-DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash)
 {
-    dpar_comm *comm = z->ddp->comm;
+    dpar_comm *comm = zero1->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = z->ddp->desc.type;
-    call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
+    call.type = zero1->ddp->desc.type;
+    call.in = (const unsigned char *)data + dpari_ddp_first(zero1) * dpar_type_bytes(call.type);
     call.out = data;
-    call.variable_counts = z->share * comm->size != z->ddp->elements;
-    call.count = z->share;
+    call.variable_counts = zero1->share * comm->size != zero1->ddp->elements;
+    call.count = zero1->share;
     if (call.variable_counts) {
-        call.count = z->count[comm->rank];
-        call.out_count = z->count;
+        call.count = zero1->count[comm->rank];
+        call.out_count = zero1->count;
     }
     return dpari_post_alike(comm, &call, hash,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
 /* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
-static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_zero1 *z = d->zero1;
-    const int32_t type = d->desc.type;
+    const dpar_zero1 *zero1 = ddp->zero1;
+    const int32_t type = ddp->desc.type;
     const int64_t each = dpar_type_bytes(type);
-    const dpar_bucket *b = &d->bucket[k];
+    const dpar_bucket *b = &ddp->bucket[k];
     int64_t lo = b->lo;
     dpar_status status = DPAR_OK;
-    if (b->hi - lo == d->elements) {
-        unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
-        dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->comm->size == d->elements
-                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
+    if (b->hi - lo == ddp->elements) {
+        unsigned char *const own = ddp->buffer + dpari_ddp_first(zero1) * each;
+        dpar_work *const work = dpari_ddp_work(ddp, k);
+        return zero1->share * ddp->comm->size == ddp->elements
+                   ? dpar_reduce_scatter(ddp->comm, ddp->buffer, own, zero1->share, type, DPAR_AVG,
+                                         work)
+                   : dpar_reduce_scatter_v(ddp->comm, ddp->buffer, own, zero1->count, type,
+                                           DPAR_AVG, work);
     }
     while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
-        const int32_t owner = (int32_t)(lo / z->share);
-        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
-        unsigned char *const data = d->buffer + lo * each;
-        status =
-            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+        const int32_t owner = (int32_t)(lo / zero1->share);
+        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * zero1->share);
+        unsigned char *const data = ddp->buffer + lo * each;
+        status = dpar_reduce(ddp->comm, data, data, hi - lo, type, DPAR_AVG, owner,
+                             dpari_ddp_work(ddp, k));
         lo = hi;
     }
     return status;
 }
 
 /* Posts the all-reduce of some gradients of bucket k. */
-static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t count, int32_t type)
+static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_t count,
+                                    int32_t type)
 {
-    const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
-    dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
+    const int32_t op = ddp->desc.sum ? DPAR_SUM : DPAR_AVG;
+    dpar_work *const work = dpari_ddp_work(ddp, k);
+    return ddp->through
+               ? dpari_all_reduce_through(ddp->comm, data, count, ddp->desc.wire_type, op, work)
+               : dpar_all_reduce(ddp->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
-static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
 {
-    const dpar_ddp_desc *desc = &d->desc;
-    const dpar_bucket *b = &d->bucket[k];
-    const int32_t type = d->copy_type;
-    unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
+    const dpar_ddp_desc *desc = &ddp->desc;
+    const dpar_bucket *b = &ddp->bucket[k];
+    const int32_t type = ddp->copy_type;
+    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (desc->check_finite && dpari_ddp_look(d, k) != DPAR_OK) {
-        return d->status;
+    if (desc->check_finite && dpari_ddp_look(ddp, k) != DPAR_OK) {
+        return ddp->status;
     }
-    if (d->copy != NULL) {
-        status = dpari_ddp_copy(d, k, 0);
+    if (ddp->copy != NULL) {
+        status = dpari_ddp_copy(ddp, k, 0);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    d->works[k] = d->work_count;
-    d->posted++; /* counted first, because a call that fails may have posted */
-    if (d->scatter) {
-        return dpari_ddp_scatter(d, k);
+    ddp->works[k] = ddp->work_count;
+    ddp->posted++; /* counted first, because a call that fails may have posted */
+    if (ddp->scatter) {
+        return dpari_ddp_scatter(ddp, k);
     }
-    for (i = b->first_param; d->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
-        if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
-            status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
+    for (i = b->first_param; ddp->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
+        if (ddp->start[i + 1] == ddp->start[i] && ddp->count[i] > 0) {
+            status = dpari_ddp_reduce(ddp, k, ddp->array[i], ddp->count[i], desc->type);
         }
     }
-    if (status != DPAR_OK || (d->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
+    if (status != DPAR_OK || (ddp->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
         return status;
     }
     if (data != NULL) {
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        status =
+            desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
-    return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
+    return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
 }
 
 /* Posts all buckets that are next in order and complete. */
-static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
+static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
 {
-    while (d->latest < d->edge && d->status == DPAR_OK) {
-        d->status = dpari_ddp_send(d, d->next++);
-        d->edge = d->next < d->buckets ? d->bucket[d->next].first_param : -1;
+    while (ddp->latest < ddp->edge && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_send(ddp, ddp->next++);
+        ddp->edge = ddp->next < ddp->buckets ? ddp->bucket[ddp->next].first_param : -1;
     }
-    return d->status;
+    return ddp->status;
 }
 
 /* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
  * otherwise refuses parameter i. */
-static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *ddp, int32_t i)
 {
-    if (d == NULL) {
+    if (ddp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->comm->status != DPAR_OK) {
-        return d->comm->status;
+    if (!ddp->under_way && ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
     }
-    if (i < 0 || i >= d->params) {
+    if (i < 0 || i >= ddp->params) {
         return dpari_comm_wrong(
-            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
-            d->params - INT64_C(1));
+            ddp->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            ddp->params - INT64_C(1));
     }
-    if (d->under_way) {
+    if (ddp->under_way) {
         return dpari_comm_wrong(
-            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            ddp->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
-    (void)dpar_ddp_begin(d, 1);
-    return dpar_ddp_ready(d, i);
+    (void)dpar_ddp_begin(ddp, 1);
+    return dpar_ddp_ready(ddp, i);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
@@ -813,21 +820,21 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
 }
 
 /* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
-static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
 {
     enum { NAMED = 3 };
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
-    for (i = 0; i < d->params; i++) {
-        if (d->seen[i] == d->pass) {
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
+    for (i = 0; i < ddp->params; i++) {
+        if (ddp->seen[i] == ddp->pass) {
             continue;
         }
         if (n < NAMED) {
             dpar_text_put(&t, n > 0 ? ", " : "");
-            dpari_ddp_put_name(d, &t, i);
+            dpari_ddp_put_name(ddp, &t, i);
         }
         n++;
     }
@@ -835,71 +842,71 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
     dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
-    return dpari_ddp_stop(d, why.text);
+    return dpari_ddp_stop(ddp, why.text);
 }
 
 /* Tells all ranks which parameters any rank reported. The flags travel in an array of this
  * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
  * one rank. */
-static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
+static dpar_status dpari_ddp_agree_on_used(dpar_ddp *ddp)
 {
     enum { FLAGS = 256 };
     uint8_t flags[FLAGS];
     int32_t first;
-    for (first = 0; first < d->params; first += FLAGS) {
-        const int32_t count = (int32_t)dpari_least(FLAGS, d->params - first);
+    for (first = 0; first < ddp->params; first += FLAGS) {
+        const int32_t count = (int32_t)dpari_least(FLAGS, ddp->params - first);
         dpar_status status;
         int32_t i;
         for (i = 0; i < count; i++) {
-            flags[i] = d->used[first + i];
+            flags[i] = ddp->used[first + i];
         }
-        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(ddp->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
         for (i = 0; i < count; i++) {
-            d->used[first + i] = flags[i];
+            ddp->used[first + i] = flags[i];
         }
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter)
 {
-    const int32_t track_used = d->desc.track_used;
+    const int32_t track_used = ddp->desc.track_used;
     int32_t i;
-    if (!d->under_way) {
-        const dpar_status status = dpar_ddp_begin(d, 1);
+    if (!ddp->under_way) {
+        const dpar_status status = dpar_ddp_begin(ddp, 1);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (d->last && d->latest >= 0 && d->desc.require_ready && d->status == DPAR_OK) {
-        (void)dpari_ddp_tell_missing(d);
+    if (ddp->last && ddp->latest >= 0 && ddp->desc.require_ready && ddp->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(ddp);
     }
-    d->latest = -1;
+    ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
-    d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
-               (d->array == NULL || d->params == 1);
-    (void)dpari_ddp_send_ready(d);
-    d->alone = 0;
-    dpari_ddp_take(d);
-    for (i = 0; track_used && i < d->params; i++) {
-        d->used[i] = d->seen[i] != 0;
+    ddp->alone = ddp->buckets == 1 && ddp->next == 0 && ddp->desc.hook == NULL && !ddp->through &&
+                 (ddp->array == NULL || ddp->params == 1);
+    (void)dpari_ddp_send_ready(ddp);
+    ddp->alone = 0;
+    dpari_ddp_take(ddp);
+    for (i = 0; track_used && i < ddp->params; i++) {
+        ddp->used[i] = ddp->seen[i] != 0;
     }
-    if (d->last && track_used && d->status == DPAR_OK) {
-        d->status = dpari_ddp_agree_on_used(d);
+    if (ddp->last && track_used && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_agree_on_used(ddp);
     }
-    if (d->last && d->scatter && !scatter && d->status == DPAR_OK) {
-        d->status = dpari_ddp_gather(d->zero1, d->buffer, 0);
+    if (ddp->last && ddp->scatter && !scatter && ddp->status == DPAR_OK) {
+        ddp->status = dpari_ddp_gather(ddp->zero1, ddp->buffer, 0);
     }
-    if (d->last) {
-        d->scatter = scatter;
-        d->ended = !scatter && d->status == DPAR_OK;
+    if (ddp->last) {
+        ddp->scatter = scatter;
+        ddp->ended = !scatter && ddp->status == DPAR_OK;
     }
-    d->under_way = 0;
-    d->open = 0;
-    return d->status;
+    ddp->under_way = 0;
+    ddp->open = 0;
+    return ddp->status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)

@@ -72,14 +72,14 @@ struct dpar_zero1 {
 
 /* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
  * of the averages. */
-DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
+DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
 /* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
  * there is none. For tests and benchmarks. */
-DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
 /* The first element of this rank's share. */
-DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
 /* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
  * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
-DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
 #endif

@@ -28,26 +28,27 @@
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
  * function needs are there. */
-static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
+static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
-    if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
+    if (router == NULL || router->experts < 1 || router->choices < 1 ||
+        router->choices > router->experts) {
         return dpari_wrong(
             why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
-            g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
+            router == NULL ? 0 : router->choices, router == NULL ? 0 : router->experts);
     }
-    if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
+    if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
         return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
-                           g->score);
+                           router->score);
     }
-    if (!dpari_is_wide(g->type)) {
+    if (!dpari_is_wide(router->type)) {
         return dpari_wrong(why, "router: type is %s, but must be f64 or f32",
-                           dpar_type_name(g->type));
+                           dpar_type_name(router->type));
     }
-    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+    if (tokens < 0 || tokens > INT64_MAX / 8 / router->experts) {
         return dpari_wrong(why,
                            "router: tokens is %ld with %d experts, which is negative or too large",
-                           tokens, g->experts);
+                           tokens, router->experts);
     }
     if (!given) {
         return dpari_wrong(why, "router: an array that this call needs for %ld tokens is NULL",
@@ -58,31 +59,31 @@ static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int 
 
 /* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
  * subtracts the largest logit, so that no exponential overflows. */
-static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
+static double dpari_router_scores(const dpar_router *router, const void *logits, int64_t token,
                                   double *s)
 {
-    const int64_t at = token * g->experts;
+    const int64_t at = token * router->experts;
     double most, sum = 0.0;
     int32_t e;
-    for (e = 0; e < g->experts; e++) {
-        s[e] = dpari_element_get(logits, g->type, at + e);
+    for (e = 0; e < router->experts; e++) {
+        s[e] = dpari_element_get(logits, router->type, at + e);
     }
     most = s[0];
-    for (e = 1; e < g->experts; e++) {
+    for (e = 1; e < router->experts; e++) {
         most = s[e] > most ? s[e] : most;
     }
-    for (e = 0; e < g->experts; e++) {
-        if (g->score == DPAR_ROUTER_SOFTMAX) {
+    for (e = 0; e < router->experts; e++) {
+        if (router->score == DPAR_ROUTER_SOFTMAX) {
             s[e] = dpari_exp(s[e] - most);
-        } else if (g->score == DPAR_ROUTER_SIGMOID) {
+        } else if (router->score == DPAR_ROUTER_SIGMOID) {
             s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
         }
         sum += s[e];
     }
-    if (g->score != DPAR_ROUTER_SOFTMAX) {
+    if (router->score != DPAR_ROUTER_SOFTMAX) {
         return sum;
     }
-    for (e = 0; e < g->experts; e++) {
+    for (e = 0; e < router->experts; e++) {
         s[e] /= sum;
     }
     return 1.0;
@@ -97,14 +98,14 @@ static int dpari_router_higher(double a, double b)
 
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
  * the end of the list, so that equal ones stay in the order of their indices. */
-static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
+static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
-    for (e = 0; e < g->experts; e++) {
-        if (n == g->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
+    for (e = 0; e < router->experts; e++) {
+        if (n == router->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
-        at = n < g->choices ? n++ : n - 1;
+        at = n < router->choices ? n++ : n - 1;
         for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
@@ -113,62 +114,62 @@ static void dpari_router_choose(const dpar_router *g, const double *by, int32_t 
 }
 
 /* Returns the factor of the weights, of which 0 selects 1. */
-static double dpari_router_scale(const dpar_router *g)
+static double dpari_router_scale(const dpar_router *router)
 {
-    return g->scale != 0.0 ? g->scale : 1.0;
+    return router->scale != 0.0 ? router->scale : 1.0;
 }
 
 /* Returns the divisor of the weights of a token: the sum of its chosen scores with `normalise`,
  * otherwise 1. The sum starts from 1e-20, so that it is never 0. */
-static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
+static double dpari_router_norm(const dpar_router *router, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
     int32_t j;
-    if (!g->normalise) {
+    if (!router->normalise) {
         return 1.0;
     }
-    for (j = 0; j < g->choices; j++) {
+    for (j = 0; j < router->choices; j++) {
         sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
     }
     return sum;
 }
 
-DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router, const dpar_router_arrays *a,
                                          dpar_why *why)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
     const int given =
         a != NULL && a->scratch != NULL &&
         (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
-    const dpar_status st = dpari_router_check(g, tokens, given, why);
+    const dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = a->chosen + t * g->choices;
-        double norm, *scores = a->scratch, *biased = scores + g->experts;
-        (void)dpari_router_scores(g, a->logits, t, scores);
-        for (e = 0; e < g->experts; e++) {
-            biased[e] = scores[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+        int32_t *mine = a->chosen + t * router->choices;
+        double norm, *scores = a->scratch, *biased = scores + router->experts;
+        (void)dpari_router_scores(router, a->logits, t, scores);
+        for (e = 0; e < router->experts; e++) {
+            biased[e] = scores[e] + (router->bias != NULL ? router->bias[e] : 0.0);
         }
-        dpari_router_choose(g, biased, mine);
-        norm = dpari_router_norm(g, scores, mine);
-        for (j = 0; j < g->choices; j++) {
-            dpari_element_put(a->weight, g->type, t * g->choices + j,
-                              dpari_router_scale(g) * scores[mine[j]] / norm);
+        dpari_router_choose(router, biased, mine);
+        norm = dpari_router_norm(router, scores, mine);
+        for (j = 0; j < router->choices; j++) {
+            dpari_element_put(a->weight, router->type, t * router->choices + j,
+                              dpari_router_scale(router) * scores[mine[j]] / norm);
         }
     }
     return st;
 }
 
 /* Checks that each choice is an expert or -1. */
-static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
-                                       dpar_why *why)
+static dpar_status dpari_router_chosen(const dpar_router *router, int64_t tokens,
+                                       const int32_t *chosen, dpar_why *why)
 {
     int64_t i;
-    for (i = 0; i < tokens * g->choices; i++) {
-        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+    for (i = 0; i < tokens * router->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= router->experts) {
             return dpari_wrong(why, "router: token %ld chose expert %d, but there are %d experts",
-                               i / g->choices, chosen[i], g->experts);
+                               i / router->choices, chosen[i], router->experts);
         }
     }
     return DPAR_OK;
@@ -177,15 +178,15 @@ static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, con
 /* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
  * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
  * do not count. */
-static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
+static void dpari_router_add(const dpar_router *router, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
     for (t = 0; t < tokens; t++) {
-        const int32_t *mine = chosen + t * g->choices;
+        const int32_t *mine = chosen + t * router->choices;
         double sum;
-        for (j = 0; j < g->choices; j++) {
+        for (j = 0; j < router->choices; j++) {
             if (mine[j] >= 0) {
                 sums[mine[j]] += 1.0;
             }
@@ -193,33 +194,34 @@ static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *l
         if (mine[0] < 0) {
             continue;
         }
-        sum = dpari_router_scores(g, logits, t, scratch);
-        for (e = 0; e < g->experts; e++) {
-            sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
+        sum = dpari_router_scores(router, logits, t, scratch);
+        for (e = 0; e < router->experts; e++) {
+            sums[router->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
         }
-        sums[2 * (int64_t)g->experts] += 1.0;
+        sums[2 * (int64_t)router->experts] += 1.0;
     }
 }
 
 /* Computes the load and the balancing loss from the sums of all ranks. */
-static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
+static void dpari_router_loads(const dpar_router *router, double *sums, dpar_router_load *load)
 {
-    const double tokens = sums[2 * (int64_t)g->experts];
+    const double tokens = sums[2 * (int64_t)router->experts];
     double all = 0.0, most = 0.0, dot = 0.0;
     int32_t e;
     load->chosen = sums;
-    load->score = sums + g->experts;
+    load->score = sums + router->experts;
     load->tokens = (int64_t)tokens;
     load->idle = 0;
-    for (e = 0; e < g->experts; e++) {
+    for (e = 0; e < router->experts; e++) {
         load->score[e] /= tokens > 0.0 ? tokens : 1.0;
         load->idle += !(sums[e] > 0.0);
         all += sums[e];
         most = dpari_mostf(most, sums[e]);
         dot += sums[e] * load->score[e];
     }
-    load->imbalance = all > 0.0 ? most * g->experts / all : 0.0;
-    load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
+    load->imbalance = all > 0.0 ? most * router->experts / all : 0.0;
+    load->loss =
+        tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
 /* Breaks the communicator with a message, so that the other ranks notice. */
@@ -238,12 +240,14 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why
 
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
-static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, double *sums, int64_t n)
+static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
+                                    int64_t n)
 {
-    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
+    uint64_t hash =
+        dpari_hash(dpari_hash(dpari_hash(4, router->experts), router->choices), router->score);
     dpar_call call;
-    hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
-    hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
+    hash = dpari_hash(dpari_hash(hash, router->type), router->normalise != 0);
+    hash = dpari_hash_real(dpari_hash_real(hash, router->scale), router->balance);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
@@ -255,7 +259,7 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, doubl
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
+DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
@@ -263,92 +267,95 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
                       (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
-    dpar_status st = dpari_router_check(g, tokens, given, &said);
+    dpar_status st = dpari_router_check(router, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(g, tokens, a->chosen, &said);
+        st = dpari_router_chosen(router, tokens, a->chosen, &said);
     }
     if (st != DPAR_OK) {
         return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
-    n = 2 * (int64_t)g->experts + 1;
+    n = 2 * (int64_t)router->experts + 1;
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
-    dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
+    dpari_router_add(router, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (comm != NULL) {
-        st = dpari_router_sum(g, comm, a->sums, n);
+        st = dpari_router_sum(router, comm, a->sums, n);
         if (st == DPAR_OK) {
             st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
-        dpari_router_loads(g, a->sums, load);
+        dpari_router_loads(router, a->sums, load);
     }
     return st;
 }
 
 /* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
  * through the balancing loss unless load is NULL. sum: of the token's scores s. */
-static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
+static void dpari_router_back(const dpar_router *router, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
 {
-    const double norm = dpari_router_norm(g, s, chosen), by = dpari_router_scale(g) / norm;
+    const double norm = dpari_router_norm(router, s, chosen),
+                 by = dpari_router_scale(router) / norm;
     double mean = 0.0;
     int32_t e, j;
-    for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
+    for (j = 0; dweight != NULL && router->normalise && j < router->choices; j++) {
         if (chosen[j] >= 0) {
-            mean +=
-                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+            mean += dpari_element_get(dweight, router->type, token * router->choices + j) *
+                    s[chosen[j]] / norm;
         }
     }
-    for (j = 0; dweight != NULL && j < g->choices; j++) {
+    for (j = 0; dweight != NULL && j < router->choices; j++) {
         if (chosen[j] >= 0) {
             d[chosen[j]] +=
-                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
+                by * (dpari_element_get(dweight, router->type, token * router->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
         const double all = (double)load->tokens;
-        const double a = g->balance * g->experts / (g->choices * all * all);
+        const double a = router->balance * router->experts / (router->choices * all * all);
         mean = 0.0;
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             mean += a * load->chosen[e] * (s[e] / sum);
         }
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             d[e] += (a * load->chosen[e] - mean) / sum;
         }
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
     const int given =
         a != NULL && a->scratch != NULL &&
         (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
-    dpar_status st = dpari_router_check(g, tokens, given, why);
+    dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e;
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(g, tokens, a->chosen, why);
+        st = dpari_router_chosen(router, tokens, a->chosen, why);
     }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
-        const double sum = dpari_router_scores(g, a->logits, t, scores);
-        dpari_zero(d, (size_t)g->experts * sizeof *d);
-        dpari_router_back(g, t, a->chosen + t * g->choices, a->dweight, load, sum, scores, d);
-        for (e = 0; g->score == DPAR_ROUTER_SOFTMAX && e < g->experts; e++) {
+        double *scores = a->scratch, *d = scores + router->experts, mean = 0.0;
+        const double sum = dpari_router_scores(router, a->logits, t, scores);
+        dpari_zero(d, (size_t)router->experts * sizeof *d);
+        dpari_router_back(router, t, a->chosen + t * router->choices, a->dweight, load, sum, scores,
+                          d);
+        for (e = 0; router->score == DPAR_ROUTER_SOFTMAX && e < router->experts; e++) {
             mean += d[e] * scores[e];
         }
-        for (e = 0; e < g->experts; e++) {
+        for (e = 0; e < router->experts; e++) {
             const double s = scores[e];
             double slope = 1.0;
-            if (g->score == DPAR_ROUTER_SOFTMAX) {
+            if (router->score == DPAR_ROUTER_SOFTMAX) {
                 slope = s;
-            } else if (g->score == DPAR_ROUTER_SIGMOID) {
+            } else if (router->score == DPAR_ROUTER_SIGMOID) {
                 slope = s * (1.0 - s);
             }
-            dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            dpari_element_put(a->dlogits, router->type, t * router->experts + e,
+                              slope * (d[e] - mean));
         }
     }
     return st;
@@ -417,10 +424,10 @@ typedef struct dpari_routing {
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
-static int64_t dpari_expert_factor(const dpar_experts_desc *l)
+static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
 {
-    return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
-               ? (int64_t)(l->capacity_factor * 1e6 + 0.5)
+    return layer->capacity_factor > 0.0 && layer->capacity_factor <= 1e6
+               ? (int64_t)(layer->capacity_factor * 1e6 + 0.5)
                : 0;
 }
 
@@ -438,153 +445,159 @@ static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tok
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
+static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *why)
 {
-    const dpar_split *s = &l->experts;
+    const dpar_split *split = &layer->experts;
     int64_t n, m;
-    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
-        l->choices < 1 || l->choices > s->count) {
+    if (split->parts < 1 || split->count < 1 || split->count > INT32_MAX ||
+        !dpari_split_in_order(split) || layer->choices < 1 || layer->choices > split->count) {
         return dpari_wrong(
             why,
             "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
             "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
-            l->choices, s->count, s->parts, s->rule);
+            layer->choices, split->count, split->parts, split->rule);
     }
-    if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
+    if (layer->drop < DPAR_EXPERTS_DROP_NONE || layer->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_wrong(
             why,
             "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
             "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
-            l->drop, s->count);
+            layer->drop, split->count);
     }
-    if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
+    if (layer->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(layer) < 1) {
         return dpari_wrong(
             why, "experts: capacity_factor of a layer of %ld experts must be 0.000001 to 1000000",
-            s->count);
+            split->count);
     }
-    if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+    if (layer->max_tokens < 1 || layer->max_rows < 0 || layer->width < 1 ||
+        !dpari_is_float(layer->type)) {
         return dpari_wrong(
             why,
             "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
             "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
-            l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
+            layer->max_tokens, layer->max_rows, layer->width, dpar_type_name(layer->type));
     }
-    if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
-        !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
-        !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
-        !dpari_mul(n, 64, &n)) {
+    if (!dpari_mul(layer->max_tokens, layer->choices, &n) || n > INT32_MAX ||
+        !dpari_mul(n, split->parts, &m) || !dpari_mul(m, layer->width, &m) ||
+        !dpari_mul(m, 64, &m) || !dpari_mul(split->count, layer->choices, &n) ||
+        !dpari_mul(n, split->parts, &n) || !dpari_mul(n, 64, &n)) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "experts: max_tokens %ld, choices %d, %ld experts and width %ld are too large together",
-            l->max_tokens, l->choices, s->count, l->width);
+            layer->max_tokens, layer->choices, split->count, layer->width);
     }
     return DPAR_OK;
 }
 
 /* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
  * products, so that they do not overflow. */
-static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
+static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
 {
-    const int64_t all = l->experts.parts * l->max_tokens;
-    const int64_t come = all * dpari_least(l->choices, own);
+    const int64_t all = layer->experts.parts * layer->max_tokens;
+    const int64_t come = all * dpari_least(layer->choices, own);
     int64_t c, ranks;
-    if (l->drop == DPAR_EXPERTS_DROP_NONE) {
-        return l->max_rows > 0 ? dpari_least(l->max_rows, come) : come;
+    if (layer->drop == DPAR_EXPERTS_DROP_NONE) {
+        return layer->max_rows > 0 ? dpari_least(layer->max_rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->max_tokens);
-    ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
+    c = dpari_expert_capacity(layer,
+                              layer->drop == DPAR_EXPERTS_DROP_POSITION ? all : layer->max_tokens);
+    ranks = layer->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : layer->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
 /* Returns the type of weights for rows of the type of the layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *l)
+static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
 {
-    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
  * numbers of a routing. Advances *used. */
-static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *comm, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts_desc *l = &p->head.layer;
-    const int64_t most = l->max_tokens * l->choices;
-    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    const dpar_experts_desc *layer = &plan->head.layer;
+    const int64_t most = layer->max_tokens * layer->choices;
+    const size_t row = (size_t)layer->width * (size_t)dpar_type_bytes(layer->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
-    p->packed = dpari_room_take(&room, most, row);
-    p->staged =
-        p->head.count > 1 && comm->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
+    plan->packed = dpari_room_take(&room, most, row);
+    plan->staged = plan->head.count > 1 && comm->size > 1
+                       ? dpari_room_take(&room, plan->head.max_rows, row)
+                       : NULL;
     if (comm->mem != NULL) {
-        p->place = (int32_t *)dpari_room_take(&room, most, 4);
-        p->token = (int32_t *)dpari_room_take(&room, most, 4);
-        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
-        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+        plan->place = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->token = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        plan->weight =
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
     }
     *used = room.used;
 }
 
 /* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
  * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *comm, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory)
 {
-    const dpar_experts_desc *l = &p->head.layer;
-    const int64_t ranks = comm->size, experts = l->experts.count;
+    const dpar_experts_desc *layer = &plan->head.layer;
+    const int64_t ranks = comm->size, experts = layer->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.count = (int32_t)dpar_split_part_count(&l->experts, comm->rank);
-    p->head.first = (int32_t)dpar_split_part_first(&l->experts, comm->rank);
-    p->head.max_rows = dpari_expert_most(l, p->head.count);
-    p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
-    p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->received_counts =
-        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
-    p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
-    p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
-    p->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
-    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
-    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
-    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
+    (void)dpari_room_take(&used, 1, sizeof *plan);
+    plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
+    plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
+    plan->head.max_rows = dpari_expert_most(layer, plan->head.count);
+    plan->slots = layer->drop == DPAR_EXPERTS_DROP_POSITION ? layer->choices : 1;
+    plan->sent_counts = (int32_t *)dpari_room_take(&used, ranks + plan->slots * experts, 4);
+    plan->received_counts =
+        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)plan->slots * plan->head.count), 4);
+    plan->tally = (int32_t *)dpari_room_take(&used, plan->slots * experts, 4);
+    plan->order = (int32_t *)dpari_room_take(
+        &used,
+        layer->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? layer->max_tokens * layer->choices : 0, 4);
+    plan->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->send = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
+    plan->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    plan->from =
+        (const void **)dpari_room_take(&used, experts + 2 * layer->choices, sizeof *plan->from);
+    plan->by = (double *)dpari_room_take(&used, 2 * layer->choices, 8);
+    plan->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *plan->peer);
     if (comm->mem != NULL) { /* the buffers are in the memory of the device */
-        p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
-        p->device_bytes = 0;
-        dpari_expert_buffers(p, comm, (unsigned char *)p->device, &p->device_bytes);
+        plan->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * plan->head.count, DPARI_EXPERT_INDICES), sizeof *plan->span);
+        plan->device_bytes = 0;
+        dpari_expert_buffers(plan, comm, (unsigned char *)plan->device, &plan->device_bytes);
     } else {
-        dpari_expert_buffers(p, comm, memory, &used.used);
+        dpari_expert_buffers(plan, comm, memory, &used.used);
     }
     return used.used;
 }
 
 /* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
  * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *comm,
-                                        dpari_routing *r, unsigned char *memory)
+static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_comm *comm,
+                                        dpari_routing *routing, unsigned char *memory)
 {
-    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
+    const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *r);
-    r->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
-    r->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
-    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
-    r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
-    r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
-    r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
-    r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
-    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
-    r->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    (void)dpari_room_take(&used, 1, sizeof *routing);
+    routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    routing->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)plan->head.count, 8);
+    routing->head.count = (int64_t *)dpari_room_take(&used, plan->head.count, 8);
+    routing->head.first = (int64_t *)dpari_room_take(&used, plan->head.count, 8);
+    routing->head.position = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)plan->head.count, 8);
+    routing->start = (int64_t *)dpari_room_take(&used, plan->head.layer.experts.count, 8);
+    routing->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    routing->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
@@ -616,28 +629,29 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
 }
 
 /* Lists what describes the layer, so that ranks can compare it. */
-static void dpari_expert_state(dpari_facts *f, const void *given)
+static void dpari_expert_state(dpari_facts *facts, const void *given)
 {
-    const dpar_experts_desc *l = (const dpar_experts_desc *)given;
+    const dpar_experts_desc *layer = (const dpar_experts_desc *)given;
     int32_t i;
-    dpari_fact(f, "experts.count", 0, l->experts.count);
-    for (i = 0; i < l->experts.parts; i++) {
-        dpari_fact(f, "the number of experts of rank #", i, dpar_split_part_count(&l->experts, i));
+    dpari_fact(facts, "experts.count", 0, layer->experts.count);
+    for (i = 0; i < layer->experts.parts; i++) {
+        dpari_fact(facts, "the number of experts of rank #", i,
+                   dpar_split_part_count(&layer->experts, i));
     }
-    dpari_fact(f, "choices", 0, l->choices);
-    dpari_fact(f, "drop", 0, l->drop);
-    dpari_fact_type(f, "type", 0, l->type);
-    dpari_fact(f, "capacity_factor in millionths", 0,
-               l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
-    dpari_fact(f, "max_tokens", 0, l->max_tokens);
-    dpari_fact(f, "width", 0, l->width);
+    dpari_fact(facts, "choices", 0, layer->choices);
+    dpari_fact(facts, "drop", 0, layer->drop);
+    dpari_fact_type(facts, "type", 0, layer->type);
+    dpari_fact(facts, "capacity_factor in millionths", 0,
+               layer->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(layer));
+    dpari_fact(facts, "max_tokens", 0, layer->max_tokens);
+    dpari_fact(facts, "width", 0, layer->width);
 }
 
 /* Allocates the buffers on the device of the communicator, if its table has the functions that are
  * needed, and lays the plan out again with them. */
-static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
+static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
 {
-    dpar_comm *comm = p->comm;
+    dpar_comm *comm = plan->comm;
     const dpar_mem *m = comm->mem;
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
@@ -648,41 +662,41 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
         return dpari_say(DPAR_E_UNKNOWN, why,
                          "experts: comm->mem->layers must have gather, combine and dot");
     }
-    st = dpar_comm_alloc(comm, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
-                         p->device_bytes);
+                         plan->device_bytes);
     }
-    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
     return DPAR_OK;
 }
 
 /* Fills in a plan in its memory. each: bytes of a routing. */
-static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
 {
     int32_t i;
-    dpari_zero(p, sizeof *p);
-    p->head.layer = *layer;
-    p->head.routing_bytes = each;
-    p->comm = comm;
-    p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    dpari_zero(plan, sizeof *plan);
+    plan->head.layer = *layer;
+    plan->head.routing_bytes = each;
+    plan->comm = comm;
+    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &plan->head.layer) >> 40);
+    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
     for (i = 0; i < comm->size; i++) {
-        p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-        p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
+        plan->sent_number[i] = 1 + plan->slots * dpar_split_part_count(&layer->experts, i);
+        plan->received_number[i] = 1 + (int64_t)plan->slots * plan->head.count;
     }
-    return comm->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_elsewhere(plan, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
-static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
+static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *plan)
 {
     dpar_status st = DPAR_OK;
-    if (p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* over NCCL this orders nothing, but release waits there */
-        dpar_comm_release(p->comm, p->device);
+    if (plan->device != NULL) {
+        st = dpari_do_wait(plan->comm); /* over NCCL this orders nothing, but release waits there */
+        dpar_comm_release(plan->comm, plan->device);
     }
     return st;
 }
@@ -738,22 +752,23 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
 /* Returns the number of choices of the tokens of a routing, dropped ones included. */
-static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
+static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
 {
-    return r->head.tokens * p->head.layer.choices;
+    return routing->head.tokens * plan->head.layer.choices;
 }
 
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
-static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
+static int64_t dpari_expert_odd(const dpar_experts_desc *layer, int64_t tokens,
+                                const int32_t *chosen)
 {
-    const int32_t k = l->choices;
+    const int32_t k = layer->choices;
     int64_t t;
     int32_t j, i;
     for (t = 0; t < tokens; t++) {
         for (j = 0; j < k; j++) {
             const int32_t e = chosen[t * k + j];
-            if (e < -1 || e >= l->experts.count) {
+            if (e < -1 || e >= layer->experts.count) {
                 return t;
             }
             for (i = 0; i < j && e >= 0; i++) {
@@ -767,47 +782,49 @@ static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, cons
 }
 
 /* Checks the arguments of dpar_experts_route. */
-static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
+static dpar_status dpari_expert_given(const dpari_experts *plan, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts_desc *l = &p->head.layer;
+    const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
-    if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
+    if (memory == NULL || bytes < plan->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
         return dpari_wrong(
             why,
             "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
             "bytes past one",
-            memory == NULL ? 0 : bytes, p->head.routing_bytes, (int64_t)((uintptr_t)memory % 64));
+            memory == NULL ? 0 : bytes, plan->head.routing_bytes,
+            (int64_t)((uintptr_t)memory % 64));
     }
-    if (tokens < 0 || tokens > l->max_tokens) {
+    if (tokens < 0 || tokens > layer->max_tokens) {
         return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
-                           tokens, l->max_tokens);
+                           tokens, layer->max_tokens);
     }
     if (choices == NULL ||
-        (tokens > 0 && (choices->chosen == NULL ||
-                        (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
+        (tokens > 0 && (choices->chosen == NULL || (layer->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL &&
+                                                    choices->weight == NULL)))) {
         return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
                            tokens);
     }
-    odd = dpari_expert_odd(l, tokens, choices->chosen);
+    odd = dpari_expert_odd(layer, tokens, choices->chosen);
     if (odd < 0) {
         return DPAR_OK;
     }
     return dpari_wrong(why,
                        "routing: token %ld chose an expert twice, or an expert outside 0 .. %ld",
-                       odd, l->experts.count - 1);
+                       odd, layer->experts.count - 1);
 }
 
 /* Counts the kept choices in tally[slot][expert]. */
-static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
+static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing,
+                               const int32_t *chosen)
 {
-    const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
+    const int64_t experts = plan->head.layer.experts.count, n = dpari_expert_choices(plan, routing);
     int64_t i;
-    dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
+    dpari_zero(plan->tally, (size_t)(plan->slots * experts) * sizeof *plan->tally);
     for (i = 0; i < n; i++) {
-        if (r->head.position[i] >= 0) {
-            p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
+        if (routing->head.position[i] >= 0) {
+            plan->tally[i % plan->head.layer.choices % plan->slots * experts + chosen[i]]++;
         }
     }
 }
@@ -841,30 +858,30 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 
 /* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
  * expert with a heap. */
-static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_routing *r,
+static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_routing *routing,
                                                const int32_t *chosen, const void *weight,
                                                int64_t capacity)
 {
-    const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&p->head.layer);
+    const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
+    const int32_t type = dpari_expert_weights(&plan->head.layer);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
-        p->fill[e] = at;
-        at += p->tally[e];
+        plan->fill[e] = at;
+        at += plan->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->head.position[i] >= 0) {
-            p->order[p->fill[chosen[i]]++] = (int32_t)i;
+        if (routing->head.position[i] >= 0) {
+            plan->order[plan->fill[chosen[i]]++] = (int32_t)i;
         }
     }
     for (e = 0; e < experts; e++) {
-        int32_t *a = p->order + (p->fill[e] - p->tally[e]);
-        left = p->tally[e];
+        int32_t *a = plan->order + (plan->fill[e] - plan->tally[e]);
+        left = plan->tally[e];
         for (i = left > capacity ? left / 2 : 0; i > 0; i--) {
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->head.position[a[0]] = -1;
+            routing->head.position[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -873,21 +890,21 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_rou
 
 /* Walks over the choices, first choices of all tokens first, and drops those for which
  * room[slot][expert] has no row left. Counts room down. */
-static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *r,
+static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routing *routing,
                                    const int32_t *chosen, int32_t *room)
 {
-    const int64_t experts = p->head.layer.experts.count;
-    const int32_t k = p->head.layer.choices;
+    const int64_t experts = plan->head.layer.experts.count;
+    const int32_t k = plan->head.layer.choices;
     int64_t t;
     int32_t j;
     for (j = 0; j < k; j++) {
-        for (t = 0; t < r->head.tokens; t++) {
-            if (r->head.position[t * k + j] >= 0) {
-                int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
+        for (t = 0; t < routing->head.tokens; t++) {
+            if (routing->head.position[t * k + j] >= 0) {
+                int32_t *left = &room[j % plan->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->head.position[t * k + j] = -1;
+                    routing->head.position[t * k + j] = -1;
                 }
             }
         }
@@ -895,19 +912,19 @@ static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *
 }
 
 /* Drops choices by the rules that look only at the tokens of this rank. */
-static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                                  const void *weight)
+static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *routing,
+                                  const int32_t *chosen, const void *weight)
 {
-    const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
+    const int64_t capacity = dpari_expert_capacity(&plan->head.layer, routing->head.tokens);
     int64_t e;
-    if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        dpari_expert_count(p, r, chosen);
-        dpari_expert_drop_light(p, r, chosen, weight, capacity);
-    } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
-        for (e = 0; e < p->head.layer.experts.count; e++) {
-            p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
+    if (plan->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
+        dpari_expert_count(plan, routing, chosen);
+        dpari_expert_drop_light(plan, routing, chosen, weight, capacity);
+    } else if (plan->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
+        for (e = 0; e < plan->head.layer.experts.count; e++) {
+            plan->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
-        dpari_expert_drop_last(p, r, chosen, p->tally);
+        dpari_expert_drop_last(plan, routing, chosen, plan->tally);
     }
 }
 
@@ -915,16 +932,16 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
 
 /* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
  * with `back` the answers from there into tally. */
-static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
+static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
 {
-    const int64_t experts = p->head.layer.experts.count;
-    int32_t *at = p->sent_counts, rank, j;
+    const int64_t experts = plan->head.layer.experts.count;
+    int32_t *at = plan->sent_counts, rank, j;
     int64_t first = 0, e;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t own = dpar_split_part_count(&plan->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
-        for (j = 0; j < p->slots; j++) {
-            int32_t *mine = p->tally + j * experts + first;
+        for (j = 0; j < plan->slots; j++) {
+            int32_t *mine = plan->tally + j * experts + first;
             for (e = 0; e < own; e++) {
                 if (back) {
                     mine[e] = *at++;
@@ -950,13 +967,13 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 
 /* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
  * read directly takes this function. */
-static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
+static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
-        dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
+        dpar_all_to_all_v(plan->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->head.sent_bytes += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        plan->head.sent_bytes += dpari_expert_away(plan->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
@@ -964,21 +981,21 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
 /* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
  * its experts have left, slot after slot and within a slot rank after rank. They are then the
  * answers to the ranks. */
-static void dpari_expert_grant(dpari_experts *p)
+static void dpari_expert_grant(dpari_experts *plan)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
+    const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        tokens += p->received_counts[rank * step];
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        tokens += plan->received_counts[rank * step];
     }
-    capacity = dpari_expert_capacity(&p->head.layer, tokens);
-    for (e = 0; e < p->head.count; e++) {
+    capacity = dpari_expert_capacity(&plan->head.layer, tokens);
+    for (e = 0; e < plan->head.count; e++) {
         left = capacity;
-        for (j = 0; j < p->slots; j++) {
-            for (rank = 0; rank < p->comm->size; rank++) {
+        for (j = 0; j < plan->slots; j++) {
+            for (rank = 0; rank < plan->comm->size; rank++) {
                 int32_t *wanted =
-                    &p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
+                    &plan->received_counts[rank * step + 1 + (int64_t)j * plan->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -988,33 +1005,33 @@ static void dpari_expert_grant(dpari_experts *p)
 
 /* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
  * which a device works asynchronously. */
-static dpar_status dpari_expert_send_counts(dpari_experts *p, const int32_t *in,
+static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *in,
                                             const int64_t *in_count, int32_t *out,
                                             const int64_t *out_count)
 {
-    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
-    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+    const dpar_status st = dpari_expert_send(plan, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(plan->comm) : st;
 }
 
 /* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
  * choices that the experts do not take. */
-static dpar_status dpari_expert_exchange(dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routing *routing,
                                          const int32_t *chosen)
 {
     dpar_status st;
-    dpari_expert_count(p, r, chosen);
-    dpari_expert_sort(p, r->head.tokens, 0);
-    st = dpari_expert_send_counts(p, p->sent_counts, p->sent_number, p->received_counts,
-                                  p->received_number);
-    if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
+    dpari_expert_count(plan, routing, chosen);
+    dpari_expert_sort(plan, routing->head.tokens, 0);
+    st = dpari_expert_send_counts(plan, plan->sent_counts, plan->sent_number, plan->received_counts,
+                                  plan->received_number);
+    if (st != DPAR_OK || plan->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
-    dpari_expert_grant(p);
-    st = dpari_expert_send_counts(p, p->received_counts, p->received_number, p->sent_counts,
-                                  p->sent_number);
+    dpari_expert_grant(plan);
+    st = dpari_expert_send_counts(plan, plan->received_counts, plan->received_number,
+                                  plan->sent_counts, plan->sent_number);
     if (st == DPAR_OK) {
-        dpari_expert_sort(p, r->head.tokens, 1);
-        dpari_expert_drop_last(p, r, chosen, p->tally);
+        dpari_expert_sort(plan, routing->head.tokens, 1);
+        dpari_expert_drop_last(plan, routing, chosen, plan->tally);
     }
     return st;
 }
@@ -1024,59 +1041,59 @@ enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
 /* Computes from the received counts which rows this rank receives, and where: grouped by expert,
  * and within an expert in the order of the ranks. */
-static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
+static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routing)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
+    const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
     int32_t rank, e, j;
-    r->head.rows = 0;
-    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->head.count; e++) {
-        r->head.first[e] = r->head.rows;
-        for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->head.count + e;
+    routing->head.rows = 0;
+    dpari_zero(routing->take, (size_t)plan->comm->size * sizeof *routing->take);
+    for (e = 0; e < plan->head.count; e++) {
+        routing->head.first[e] = routing->head.rows;
+        for (rank = 0; rank < plan->comm->size; rank++) {
+            const int64_t at = rank * (int64_t)plan->head.count + e;
             int64_t rows = 0;
-            for (j = 0; j < p->slots; j++) {
-                rows += p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
+            for (j = 0; j < plan->slots; j++) {
+                rows += plan->received_counts[rank * step + 1 + (int64_t)j * plan->head.count + e];
             }
-            r->piece[at] = rows;
-            r->row[at] = r->head.rows;
-            r->take[rank] += rows;
-            r->head.rows += rows;
+            routing->piece[at] = rows;
+            routing->row[at] = routing->head.rows;
+            routing->take[rank] += rows;
+            routing->head.rows += rows;
         }
-        r->head.count[e] = r->head.rows - r->head.first[e];
+        routing->head.count[e] = routing->head.rows - routing->head.first[e];
     }
 }
 
 /* Computes the order in which this rank sends its rows, by expert and then by token, and where each
  * kept choice is in it. */
-static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
+static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, const int32_t *chosen)
 {
-    const int64_t n = dpari_expert_choices(p, r);
+    const int64_t n = dpari_expert_choices(plan, routing);
     int64_t i, e = 0, at = 0;
     int32_t rank, j;
-    dpari_expert_count(p, r, chosen);
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_part_count(&p->head.layer.experts, rank), before = at;
+    dpari_expert_count(plan, routing, chosen);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t end = e + dpar_split_part_count(&plan->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
-            p->fill[e] = r->start[e] = at;
-            for (j = 0; j < p->slots; j++) {
-                at += p->tally[j * p->head.layer.experts.count + e];
+            plan->fill[e] = routing->start[e] = at;
+            for (j = 0; j < plan->slots; j++) {
+                at += plan->tally[j * plan->head.layer.experts.count + e];
             }
         }
-        r->send[rank] = at - before;
+        routing->send[rank] = at - before;
     }
-    r->head.kept = at;
-    r->head.dropped = -at;
+    routing->head.kept = at;
+    routing->head.dropped = -at;
     for (i = 0; i < n; i++) {
-        r->head.dropped += chosen[i] >= 0;
-        if (r->head.position[i] >= 0) {
-            r->expert[i] = chosen[i];
-            r->head.position[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->head.position[i]] = (int32_t)i;
+        routing->head.dropped += chosen[i] >= 0;
+        if (routing->head.position[i] >= 0) {
+            routing->expert[i] = chosen[i];
+            routing->head.position[i] = (int32_t)plan->fill[chosen[i]]++;
+            routing->choice[routing->head.position[i]] = (int32_t)i;
         }
     }
-    for (i = 0; r->token != NULL && i < r->head.kept; i++) {
-        r->token[i] = r->choice[i] / p->head.layer.choices;
+    for (i = 0; routing->token != NULL && i < routing->head.kept; i++) {
+        routing->token[i] = routing->choice[i] / plan->head.layer.choices;
     }
 }
 
@@ -1149,41 +1166,42 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The address of a row. */
-static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
+static void *dpari_expert_at(void *rows, const dpar_experts_desc *layer, int64_t row)
 {
-    return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+    return (unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
-static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l, int64_t row)
+static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *layer, int64_t row)
 {
-    return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+    return (const unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
 /* Bytes of a row. */
-static int64_t dpari_expert_row(const dpar_experts_desc *l)
+static int64_t dpari_expert_row(const dpar_experts_desc *layer)
 {
-    return l->width * dpar_type_bytes(l->type);
+    return layer->width * dpar_type_bytes(layer->type);
 }
 
 /* to = by x from, for one row. 16-bit floats are scaled as f32. */
-static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *layer,
+                               double by)
 {
     float x[DPARI_ELEMENTS];
     int64_t at, n, i;
-    for (at = 0; at < l->width; at += n) {
-        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
-        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
-        n = dpari_least(l->width - at, DPARI_ELEMENTS);
-        if (l->type == DPAR_F64) {
+    for (at = 0; at < layer->width; at += n) {
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(layer->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(layer->type);
+        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
+        if (layer->type == DPAR_F64) {
             for (i = 0; i < n; i++) {
                 ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
             }
-        } else if (l->type == DPAR_F32) {
+        } else if (layer->type == DPAR_F32) {
             dpari_kern_scale(t, f, by, n);
         } else {
-            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_convert(x, DPAR_F32, f, layer->type, n);
             dpari_kern_scale(x, x, by, n);
-            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
+            dpari_kern_convert(t, layer->type, x, DPAR_F32, n);
         }
     }
 }
@@ -1197,64 +1215,65 @@ typedef struct dpari_expert_terms {
 
 /* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
  * `next`, the token after this one. */
-static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
+static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
     double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
     int64_t at, n, i;
     int32_t j;
-    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
-                       stream);
+    if (layer->type == DPAR_F32 || layer->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, layer->width,
+                       layer->type, stream);
         return;
     }
-    for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+    for (at = 0; at < layer->width; at += n) {
+        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
         for (j = 0; j < z->count; j++) {
-            dpari_elements_load(x, z->row[j], at, n, l->type);
+            dpari_elements_load(x, z->row[j], at, n, layer->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
             }
         }
-        dpari_elements_store(out, sum, at, n, l->type);
+        dpari_elements_store(out, sum, at, n, layer->type);
     }
 }
 
-/* Fills in z with the rows of the kept choices of a token, which p->from and p->fill locate, and
- * with their weights, which are 1 if weight is NULL. Two tokens use different halves of the memory
- * of z, because dpari_expert_sums looks one token ahead. */
-static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
-                              const void *weight, dpari_expert_terms *z)
+/* Fills in z with the rows of the kept choices of a token, which plan->from and plan->fill locate,
+ * and with their weights, which are 1 if weight is NULL. Two tokens use different halves of the
+ * memory of z, because dpari_expert_sums looks one token ahead. */
+static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *routing,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
 {
-    const int32_t k = p->head.layer.choices;
+    const int32_t k = plan->head.layer.choices;
     int64_t i;
-    z->row = p->from + p->head.layer.experts.count + token % 2 * k;
-    z->by = p->by + token % 2 * k;
+    z->row = plan->from + plan->head.layer.experts.count + token % 2 * k;
+    z->by = plan->by + token % 2 * k;
     z->count = 0;
-    for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
-        if (r->head.position[i] >= 0) {
-            const int32_t e = r->expert[i];
-            z->row[z->count] =
-                dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
+    for (i = token * k; i < (token + 1) * k && token < routing->head.tokens; i++) {
+        if (routing->head.position[i] >= 0) {
+            const int32_t e = routing->expert[i];
+            z->row[z->count] = dpari_expert_in(plan->from[e], &plan->head.layer,
+                                               routing->head.position[i] + plan->fill[e]);
             z->by[z->count++] =
-                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                               : 1.0;
+                weight != NULL
+                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
+                    : 1.0;
         }
     }
 }
 
 /* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
-static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
-                              void *kept, dpari_expert_terms *z)
+static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *routing,
+                              int64_t token, void *kept, dpari_expert_terms *z)
 {
-    const int32_t k = p->head.layer.choices;
+    const int32_t k = plan->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->head.position[token * k + j];
+        const int64_t place = routing->head.position[token * k + j];
         if (place >= 0) {
-            void *to = dpari_expert_at(kept, &p->head.layer, place);
-            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
+            void *to = dpari_expert_at(kept, &plan->head.layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&plan->head.layer), 0);
             z->row[n++] = to;
         }
     }
@@ -1262,19 +1281,19 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
 
 /* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
  * NULL if they are not wanted or already there. */
-static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
-                              void *kept, void *out, int32_t stream)
+static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *routing,
+                              const void *weight, void *kept, void *out, int32_t stream)
 {
     dpari_expert_terms z, next;
     int64_t t;
-    dpari_expert_find(p, r, 0, weight, &next);
-    for (t = 0; t < r->head.tokens; t++) {
+    dpari_expert_find(plan, routing, 0, weight, &next);
+    for (t = 0; t < routing->head.tokens; t++) {
         z = next;
-        dpari_expert_find(p, r, t + 1, weight, &next);
+        dpari_expert_find(plan, routing, t + 1, weight, &next);
         if (kept != NULL) {
-            dpari_expert_keep(p, r, t, kept, &z);
+            dpari_expert_keep(plan, routing, t, kept, &z);
         }
-        dpari_expert_add(&p->head.layer, &z, &next, dpari_expert_at(out, &p->head.layer, t),
+        dpari_expert_add(&plan->head.layer, &z, &next, dpari_expert_at(out, &plan->head.layer, t),
                          stream);
     }
     dpari_kern_rows_end(stream);
@@ -1295,36 +1314,36 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 
 /* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
  * with `back` the other way. */
-static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
-                                      const void *from, int back)
+static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_routing *routing,
+                                      void *to, const void *from, int back)
 {
-    const dpar_experts_desc *l = &p->head.layer;
+    const dpar_experts_desc *layer = &plan->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->head.count; e++) {
-            const int64_t piece = rank * (int64_t)p->head.count + e, row = r->row[piece];
-            void *t = dpari_expert_at(to, l, back ? at : row);
-            const void *f = dpari_expert_in(from, l, back ? row : at);
-            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
-            if (p->comm->mem == NULL) {
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        for (e = 0; e < plan->head.count; e++) {
+            const int64_t piece = rank * (int64_t)plan->head.count + e, row = routing->row[piece];
+            void *t = dpari_expert_at(to, layer, back ? at : row);
+            const void *f = dpari_expert_in(from, layer, back ? row : at);
+            const int64_t bytes = routing->piece[piece] * dpari_expert_row(layer);
+            if (plan->comm->mem == NULL) {
                 dpari_kern_copy(t, f, bytes, 0);
             } else {
-                n += dpari_expert_span(&p->span[n], t, f, bytes);
+                n += dpari_expert_span(&plan->span[n], t, f, bytes);
             }
-            at += r->piece[piece];
+            at += routing->piece[piece];
         }
     }
-    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    return n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
 }
 
 /* Computes the elements that are sent to and received from each rank. */
-static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
+static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t rank;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        p->send[rank] = r->send[rank] * p->head.layer.width;
-        p->receive[rank] = r->take[rank] * p->head.layer.width;
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        plan->send[rank] = routing->send[rank] * plan->head.layer.width;
+        plan->receive[rank] = routing->take[rank] * plan->head.layer.width;
     }
 }
 
@@ -1343,44 +1362,45 @@ enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 /* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
  * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
  * lets others read weights. */
-static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
+static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari_routing *routing,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
 {
-    const int64_t weights = dpari_expert_choices(p, r);
+    const int64_t weights = dpari_expert_choices(plan, routing);
     dpari_peers_array a[3];
-    a[DPARI_EXPERT_ROUTING].at = r;
-    a[DPARI_EXPERT_ROUTING].bytes = p->head.routing_bytes;
+    a[DPARI_EXPERT_ROUTING].at = routing;
+    a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
-    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
     a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (p->head.layer.type != DPAR_F64) {
+    if (plan->head.layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
-    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
+    return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
 
 /* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
  * the arrays at the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
-                                       const dpari_routing *r, const void *mine)
+                                       const dpari_routing *routing, const void *mine)
 {
     return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
-           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)routing);
 }
 
 /* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
  * ranks use routings of different calls. back: rows from experts to tokens. */
-static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_routing *routing,
                                      const dpari_peers *peers, int back)
 {
-    dpar_comm *comm = p->comm;
-    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_comm *comm = plan->comm;
+    const int64_t *take = back ? routing->send : routing->take,
+                  *give = back ? routing->take : routing->send;
     dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
-        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
@@ -1395,12 +1415,12 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
 
 /* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
  * here. rows: of this rank for each rank. */
-static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
+static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *peers,
                                       const int64_t *rows)
 {
-    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
+    const int64_t sent = dpari_expert_away(plan->comm, rows) * dpari_expert_row(&plan->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->head.sent_bytes += st == DPAR_OK ? sent : 0;
+    plan->head.sent_bytes += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -1414,70 +1434,75 @@ static int64_t dpari_expert_limit(int64_t i, int64_t n)
 
 /* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
  * the next row. */
-static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
+static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
-    const int64_t most = l->max_tokens * l->choices;
+    const int64_t most = layer->max_tokens * layer->choices;
     int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
     for (i = 0; i < n; i++) {
-        const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
-        void *at = dpari_expert_at(to, l, i);
+        const void *row = dpari_expert_in(from, layer, mine / layer->choices), *next;
+        void *at = dpari_expert_at(to, layer, i);
         then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
-        next = dpari_expert_in(from, l, then / l->choices);
+        next = dpari_expert_in(from, layer, then / layer->choices);
         if (weight != NULL) {
-            dpari_kern_ask(next, dpari_expert_row(l));
-            dpari_expert_scale(at, row, l,
-                               dpari_element_get(weight, dpari_expert_weights(l), mine));
+            dpari_kern_ask(next, dpari_expert_row(layer));
+            dpari_expert_scale(at, row, layer,
+                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
         } else {
-            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
+            dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
         }
         mine = then;
     }
 }
 
 /* Reads the rows for this rank's experts from the ranks that have the tokens. */
-static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
-                              void *rows)
+static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
+                              const dpari_peers *peers, void *rows)
 {
     const int32_t stream =
-        dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
-    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices + 1;
-    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+        dpari_peers_stream(peers, routing->head.rows * dpari_expert_row(&plan->head.layer));
+    const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices + 1;
+    int64_t *at = plan->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int64_t *send =
+            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->send);
         at[rank] = 0;
-        for (e = 0; e < p->comm->rank; e++) {
+        for (e = 0; e < plan->comm->rank; e++) {
             at[rank] = dpari_expert_limit(at[rank] + dpari_expert_limit(send[e], most), most);
         }
     }
-    for (e = 0; e < p->head.count; e++) {
-        for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->head.count + e;
+    for (e = 0; e < plan->head.count; e++) {
+        for (rank = 0; rank < plan->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)plan->head.count + e;
             dpari_expert_copy(
-                &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
+                &plan->head.layer, dpari_expert_at(rows, &plan->head.layer, routing->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
-                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
-                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
-            at[rank] += r->piece[piece];
+                (const int32_t *)dpari_expert_theirs(peers, rank, routing, routing->choice) +
+                    at[rank],
+                routing->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += routing->piece[piece];
         }
     }
     dpari_kern_rows_end(stream);
 }
 
 /* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
- * expert e, is the row i + p->fill[e] of the array p->from[e]. */
-static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
+ * expert e, is the row i + plan->fill[e] of the array plan->from[e]. */
+static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routing,
+                                const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
+    const int64_t most =
+        plan->comm->size * plan->head.layer.max_tokens * plan->head.layer.choices + 1;
     int32_t rank, e = 0, i;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
-        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+    for (rank = 0; rank < plan->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_part_count(&plan->head.layer.experts, rank);
+        const int64_t *row =
+            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->row);
         for (i = 0; i < own; i++) {
-            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
-            p->fill[e] =
-                dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            plan->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            plan->fill[e] = dpari_expert_limit(row[plan->comm->rank * (int64_t)own + i], most) -
+                            routing->start[e];
             e++;
         }
     }
@@ -1487,24 +1512,25 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
 
 /* Copies the numbers of the routing to the device, unless the last operation used the same
  * routing. */
-static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
+static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
-    if (p->indexed == r && p->indexed_tag == r->tag) {
+    if (plan->indexed == routing && plan->indexed_tag == routing->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
-    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
-    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
-    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
-    p->indexed = r;
-    p->indexed_tag = r->tag;
+    n += dpari_expert_span(&plan->span[n], plan->place, routing->head.position,
+                           4 * dpari_expert_choices(plan, routing));
+    n += dpari_expert_span(&plan->span[n], plan->token, routing->token, 4 * routing->head.kept);
+    n += dpari_expert_span(&plan->span[n], plan->choice, routing->choice, 4 * routing->head.kept);
+    st = n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
+    plan->indexed = routing;
+    plan->indexed_tag = routing->tag;
     return st;
 }
 
 /* to[i] = from[index[i]], of `bytes` bytes each. */
-static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
+static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
     dpar_mem_gather g;
@@ -1515,11 +1541,11 @@ static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *f
     g.bytes = g.to_step = g.from_step = bytes;
     g.index.at = index;
     g.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+    return rows > 0 ? dpari_do_gather(plan->comm, &g) : DPAR_OK;
 }
 
 /* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
-static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
+static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
 {
@@ -1530,237 +1556,248 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     m.weight = weight;
     m.rows = rows;
     m.choices = k;
-    m.width = p->head.layer.width;
-    m.to_type = m.from_type = p->head.layer.type;
-    m.weight_type = dpari_expert_weights(&p->head.layer);
+    m.width = plan->head.layer.width;
+    m.to_type = m.from_type = plan->head.layer.type;
+    m.weight_type = dpari_expert_weights(&plan->head.layer);
     m.index.at = index;
     m.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+    return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
 }
 
 /* Does what dpari_expert_pack does, on a device. */
-static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
+static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_routing *routing,
                                            const void *from, const void *weight)
 {
-    dpar_status st = dpari_expert_index(p, r);
+    dpar_status st = dpari_expert_index(plan, routing);
     if (st == DPAR_OK && weight == NULL) {
-        return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
-                                   dpari_expert_row(&p->head.layer));
+        return dpari_expert_gather(plan, plan->packed, from, plan->token, routing->head.kept,
+                                   dpari_expert_row(&plan->head.layer));
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&p->head.layer)));
+        st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
+                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1);
+    return dpari_expert_combine(plan, plan->packed, from, plan->weight, plan->token,
+                                routing->head.kept, 1);
 }
 
 /* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
-static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
-                                     const void *kept, void *dweight)
+static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
+                                     const void *dy, const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&p->head.layer), there = p->comm->mem != NULL;
-    const dpar_status st = there ? dpari_expert_index(p, r) : DPAR_OK;
+    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
+    const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK) {
         return st;
     }
-    if (r->head.kept == 0) {
-        return dpari_do_copy(p->comm, dweight, NULL,
-                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    if (routing->head.kept == 0) {
+        return dpari_do_copy(plan->comm, dweight, NULL,
+                             dpari_expert_choices(plan, routing) * dpar_type_bytes(type));
     }
     dpari_zero(&d, sizeof d);
     d.to = dweight;
     d.a = dy;
     d.b = kept;
-    d.rows = dpari_expert_choices(p, r);
-    d.choices = p->head.layer.choices;
-    d.width = p->head.layer.width;
+    d.rows = dpari_expert_choices(plan, routing);
+    d.choices = plan->head.layer.choices;
+    d.width = plan->head.layer.width;
     d.to_type = type;
-    d.type = p->head.layer.type;
-    d.index.at = there ? p->place : r->head.position;
+    d.type = plan->head.layer.type;
+    d.index.at = there ? plan->place : routing->head.position;
     d.index.type = DPAR_I32;
-    return dpari_do_dot(p->comm, &d);
+    return dpari_do_dot(plan->comm, &d);
 }
 
 /* ---- dispatch and combine -------------------------------------------------------------------- */
 
 /* Packs the rows of the kept choices in the order in which they are sent, times weights unless
  * weight is NULL. */
-static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
-                                     const void *weight)
+static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *routing,
+                                     const void *from, const void *weight)
 {
     int64_t i;
-    if (p->comm->mem != NULL) {
-        return dpari_expert_pack_there(p, r, from, weight);
+    if (plan->comm->mem != NULL) {
+        return dpari_expert_pack_there(plan, routing, from, weight);
     }
-    for (i = 0; i < r->head.kept; i++) {
-        dpari_expert_copy(&p->head.layer, dpari_expert_at(p->packed, &p->head.layer, i), from,
-                          r->choice + i, 1, weight, 0);
+    for (i = 0; i < routing->head.kept; i++) {
+        dpari_expert_copy(&plan->head.layer, dpari_expert_at(plan->packed, &plan->head.layer, i),
+                          from, routing->choice + i, 1, weight, 0);
     }
     return DPAR_OK;
 }
 
 /* Adds the received rows of each token. */
-static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
-                                      const void *weight, void *out)
+static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *routing,
+                                      const void *came, const void *weight, void *out)
 {
     int64_t e;
-    if (p->comm->mem != NULL) {
-        const dpar_status st = dpari_expert_index(p, r);
+    if (plan->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(plan, routing);
         if (st != DPAR_OK) {
             return st;
         }
-        return dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
-                                    p->head.layer.choices);
+        return dpari_expert_combine(plan, out, came, weight, plan->place, routing->head.tokens,
+                                    plan->head.layer.choices);
     }
-    for (e = 0; e < p->head.layer.experts.count; e++) {
-        p->from[e] = came;
-        p->fill[e] = 0;
+    for (e = 0; e < plan->head.layer.experts.count; e++) {
+        plan->from[e] = came;
+        plan->fill[e] = 0;
     }
-    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    dpari_expert_sums(plan, routing, weight, NULL, out, 0);
     return DPAR_OK;
 }
 
 /* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
-static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
+static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *routing, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
-    void *to = p->staged != NULL ? p->staged : rows;
+    void *to = plan->staged != NULL ? plan->staged : rows;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, from, r->head.tokens, weight, &peers);
+    dpar_status st =
+        dpari_expert_open(plan, routing, what, from, routing->head.tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(p, r, &peers, 0);
+        st = dpari_expert_fits(plan, routing, &peers, 0);
         if (st == DPAR_OK) {
-            dpari_expert_take(p, r, &peers, rows);
-            st = dpari_expert_close(p, &peers, r->send);
+            dpari_expert_take(plan, routing, &peers, rows);
+            st = dpari_expert_close(plan, &peers, routing->send);
         }
         return st;
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_pack(p, r, from, weight);
+        st = dpari_expert_pack(plan, routing, from, weight);
     }
-    dpari_expert_sizes(p, r);
+    dpari_expert_sizes(plan, routing);
     if (st == DPAR_OK) {
-        st = dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type);
+        st = dpari_expert_send(plan, plan->packed, plan->send, to, plan->receive,
+                               plan->head.layer.type);
     }
     if (st == DPAR_OK && to != rows) {
-        st = dpari_expert_group(p, r, rows, to, 0);
+        st = dpari_expert_group(plan, routing, rows, to, 0);
     }
     return st;
 }
 
 /* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
  * added, which dpar_experts_combine saves; NULL if they are not wanted. */
-static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
-                                     const void *rows, const void *weight, void *kept, void *out)
+static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *routing,
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
 {
-    void *came = kept != NULL ? kept : p->packed;
+    void *came = kept != NULL ? kept : plan->packed;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, rows, r->head.rows, NULL, &peers);
+    dpar_status st = dpari_expert_open(plan, routing, what, rows, routing->head.rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(p, r, &peers, 1);
+        st = dpari_expert_fits(plan, routing, &peers, 1);
         if (st == DPAR_OK) {
-            dpari_expert_locate(p, r, &peers);
-            dpari_expert_sums(
-                p, r, weight, kept, out,
-                dpari_peers_stream(&peers, r->head.tokens * dpari_expert_row(&p->head.layer)));
-            st = dpari_expert_close(p, &peers, r->take);
+            dpari_expert_locate(plan, routing, &peers);
+            dpari_expert_sums(plan, routing, weight, kept, out,
+                              dpari_peers_stream(&peers, routing->head.tokens *
+                                                             dpari_expert_row(&plan->head.layer)));
+            st = dpari_expert_close(plan, &peers, routing->take);
         }
         return st;
     }
-    if (st == DPAR_OK && p->staged != NULL) {
-        st = dpari_expert_group(p, r, p->staged, rows, 1);
-        rows = p->staged;
+    if (st == DPAR_OK && plan->staged != NULL) {
+        st = dpari_expert_group(plan, routing, plan->staged, rows, 1);
+        rows = plan->staged;
     }
-    dpari_expert_sizes(p, r);
+    dpari_expert_sizes(plan, routing);
     if (st == DPAR_OK) {
-        st = dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type);
+        st = dpari_expert_send(plan, rows, plan->receive, came, plan->send, plan->head.layer.type);
     }
     if (st == DPAR_OK) {
-        st = dpari_expert_unite(p, r, came, weight, out);
+        st = dpari_expert_unite(plan, routing, came, weight, out);
     }
     return st;
 }
 
 /* Checks that no array that has elements is NULL. */
-static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
-                                       const dpar_experts_arrays *a, int tokens, int rows)
+static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
+                                       const dpar_experts_arrays *arrays, int tokens, int rows)
 {
     dpar_why said;
-    if (p == NULL) {
+    if (plan == NULL) {
         return DPAR_E_ARG;
     }
-    if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
+    if (routing != NULL && arrays != NULL && (tokens || routing->head.tokens == 0) &&
+        (rows || routing->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
-    return dpari_expert_wrong(p->comm, &said, NULL);
+    (void)dpari_wrong(
+        &said, "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+        routing != NULL ? routing->head.tokens : 0, routing != NULL ? routing->head.rows : 0);
+    return dpari_expert_wrong(plan->comm, &said, NULL);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
-                                           const dpar_experts_arrays *a)
+                                           const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
+    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->x != NULL,
+                             arrays != NULL && arrays->rows != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
+    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, arrays->x, NULL, arrays->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
-                                          const dpar_experts_arrays *a)
+                                          const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
-                             a != NULL && a->results != NULL);
+    st = dpari_expert_arrays(p, r, arrays,
+                             arrays != NULL && arrays->weight != NULL && arrays->y != NULL,
+                             arrays != NULL && arrays->results != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight, a->saved, a->y);
+    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, arrays->results, arrays->weight,
+                             arrays->saved, arrays->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
-                                                   const dpar_experts_arrays *a)
+                                                   const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     int there;
     dpar_status st;
-    there = a != NULL && a->dy != NULL && a->weight != NULL &&
-            (a->dweight == NULL || a->saved != NULL || (r != NULL && r->head.kept == 0));
-    st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
-    if (st == DPAR_OK && a->dweight != NULL) {
-        st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
+    there = arrays != NULL && arrays->dy != NULL && arrays->weight != NULL &&
+            (arrays->dweight == NULL || arrays->saved != NULL || (r != NULL && r->head.kept == 0));
+    st = dpari_expert_arrays(p, r, arrays, there, arrays != NULL && arrays->dresults != NULL);
+    if (st == DPAR_OK && arrays->dweight != NULL) {
+        st = dpari_expert_dots(p, r, arrays->dy, arrays->saved, arrays->dweight);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults);
+    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, arrays->dy, arrays->weight,
+                            arrays->dresults);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
-                                                    const dpar_experts_arrays *a)
+                                                    const dpar_experts_arrays *arrays)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
-    st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
+    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->dx != NULL,
+                             arrays != NULL && arrays->drows != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
+    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, arrays->drows, NULL, NULL,
+                             arrays->dx);
 }

@@ -311,22 +311,22 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
  * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
-                                           const dpar_experts_arrays *a);
+                                           const dpar_experts_arrays *arrays);
 /* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
  * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
-                                          const dpar_experts_arrays *a);
+                                          const dpar_experts_arrays *arrays);
 /* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
  * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
  * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
-                                                   const dpar_experts_arrays *a);
+                                                   const dpar_experts_arrays *arrays);
 /* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
  * drows. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
-                                                    const dpar_experts_arrays *a);
+                                                    const dpar_experts_arrays *arrays);
 
 #endif

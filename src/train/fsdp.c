@@ -92,34 +92,34 @@ struct dpar_fsdp {
  */
 
 /* True if weights stay whole, so that each unit has a slot of its own. */
-static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
+static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
 {
-    return o->zero < 3;
+    return desc->zero < 3;
 }
 
 /* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
  * own. */
-static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
+static int dpari_fsdp_kept(const dpar_fsdp_desc *desc)
 {
-    return o->zero < 2 || o->reduce_last;
+    return desc->zero < 2 || desc->reduce_last;
 }
 
 /* True if the masters are parts of the whole weights, in place of arrays of their own. */
-static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
+static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 {
-    return dpari_fsdp_wide(o) && o->type == o->compute_type;
+    return dpari_fsdp_wide(desc) && desc->type == desc->compute_type;
 }
 
 /* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
+static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
 {
-    return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* Returns the type of the optimizer's moments. */
-static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
-    return dpari_optimizer_moment_type(&o->optimizer, o->type);
+    return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
 }
 
 /* Fills in the defaults of a descriptor. */
@@ -142,28 +142,28 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
 }
 
 /* Returns the number of parameters of unit u. */
-static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
+static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
 {
-    return o->params_per_unit != NULL ? o->params_per_unit[u] : 1;
+    return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
-    if (!dpari_is_float(o->type)) {
+    if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
-                           dpar_type_name(o->type));
+                           dpar_type_name(desc->type));
     }
-    if (o->compute_type != o->type && !dpari_narrows(o->type, o->compute_type)) {
+    if (desc->compute_type != desc->type && !dpari_narrows(desc->type, desc->compute_type)) {
         return dpari_wrong(why,
                            "fsdp: compute_type is %s, but must be `type`, or f32 if that is f64, "
                            "or bf16 or f16 if that is f32",
-                           dpar_type_name(o->compute_type));
+                           dpar_type_name(desc->compute_type));
     }
-    if (!dpari_is_float(o->gradient_type) ||
-        (o->gradient_type != o->compute_type &&
-         dpar_type_bytes(o->gradient_type) <= dpar_type_bytes(o->compute_type))) {
+    if (!dpari_is_float(desc->gradient_type) ||
+        (desc->gradient_type != desc->compute_type &&
+         dpar_type_bytes(desc->gradient_type) <= dpar_type_bytes(desc->compute_type))) {
         return dpari_wrong(why, "fsdp: gradient_type is %s, but must be compute_type or wider",
-                           dpar_type_name(o->gradient_type));
+                           dpar_type_name(desc->gradient_type));
     }
     return DPAR_OK;
 }
@@ -174,45 +174,46 @@ static int dpari_fsdp_is_flag(int32_t value)
 }
 
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1) {
         return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
     }
-    if (o->units < 0) {
-        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", o->units);
+    if (desc->units < 0) {
+        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", desc->units);
     }
-    if (o->units > 0 && o->count == NULL) {
-        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", o->units);
+    if (desc->units > 0 && desc->count == NULL) {
+        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
-    if (o->zero < 1 || o->zero > 3) {
-        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", o->zero);
+    if (desc->zero < 1 || desc->zero > 3) {
+        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(o->reduce_last) || !dpari_fsdp_is_flag(o->sum) ||
-        !dpari_fsdp_is_flag(o->overwrite_gradients)) {
+    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
+        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
-                           o->reduce_last, o->sum, o->overwrite_gradients);
+                           desc->reduce_last, desc->sum, desc->overwrite_gradients);
     }
-    if (o->prefetch < 0 || o->gradient_buffers < 0 || o->align < 0 || o->units_in_use < 0) {
+    if (desc->prefetch < 0 || desc->gradient_buffers < 0 || desc->align < 0 ||
+        desc->units_in_use < 0) {
         return dpari_wrong(
             why,
             "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
             "may be negative",
-            o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
+            desc->prefetch, desc->gradient_buffers, desc->align, desc->units_in_use);
     }
-    if (o->gradient_buffers > 0 && o->gradient_buffers < o->units_in_use) {
+    if (desc->gradient_buffers > 0 && desc->gradient_buffers < desc->units_in_use) {
         return dpari_say(DPAR_E_ROOM, why,
                          "fsdp: units_in_use is %d, but gradient_buffers holds the gradients of "
                          "only %d units",
-                         o->units_in_use, o->gradient_buffers);
+                         desc->units_in_use, desc->gradient_buffers);
     }
-    st = dpari_fsdp_judge_types(o, why);
+    st = dpari_fsdp_judge_types(desc, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why);
+    return dpar_optimizer_check(&desc->optimizer, desc->type, NULL, NULL, why);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------
@@ -220,18 +221,18 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 
 /* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
  * counts. */
-static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
+static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *d);
-    d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
-    d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
-    d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
-    d->count = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->count);
-    d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
-    d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
+    (void)dpari_room_take(&r, 1, sizeof *fsdp);
+    fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
+    fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
+    fsdp->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->buckets, sizeof *fsdp->bucket);
+    fsdp->count = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->count);
+    fsdp->start = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->start);
+    fsdp->home = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->home);
     *bytes = r.used;
 }
 
@@ -257,104 +258,105 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
 }
 
 /* Computes the number of slots and of buckets. */
-static void dpari_fsdp_count_slots(dpar_fsdp *d)
+static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t in_use = dpari_most(1, o->units_in_use);
-    d->slots = d->units;
-    d->buckets = d->units;
-    if (!dpari_fsdp_wide(o)) {
-        d->slots = (int32_t)dpari_least(d->full, o->prefetch + in_use);
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t in_use = dpari_most(1, desc->units_in_use);
+    fsdp->slots = fsdp->units;
+    fsdp->buckets = fsdp->units;
+    if (!dpari_fsdp_wide(desc)) {
+        fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
     }
-    if (!dpari_fsdp_kept(o)) {
-        d->buckets = (int32_t)dpari_least(d->full, dpari_most(in_use, o->gradient_buffers));
+    if (!dpari_fsdp_kept(desc)) {
+        fsdp->buckets =
+            (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
-/* Counts the units of a descriptor into d: parameters, elements and slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *o,
+/* Counts the units of a descriptor into `fsdp`: parameters, elements and slots. */
+static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                     dpar_why *why)
 {
-    const int64_t align = dpari_most(1, o->align);
+    const int64_t align = dpari_most(1, desc->align);
     int64_t params = 0, total, pool = 1;
     int32_t u;
-    dpari_zero(d, sizeof *d);
-    d->desc = *o;
-    d->units = o->units;
-    for (u = 0; u < d->units; u++) {
-        const int32_t here = dpari_fsdp_params(o, u);
+    dpari_zero(fsdp, sizeof *fsdp);
+    fsdp->desc = *desc;
+    fsdp->units = desc->units;
+    for (u = 0; u < fsdp->units; u++) {
+        const int32_t here = dpari_fsdp_params(desc, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
                 here, align);
         }
-        st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
+        st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
         params += here;
         total = dpari_ceil_div(total, shards);
-        d->shard_sum += total;
-        d->whole_sum += total * shards;
-        d->largest = dpari_most(d->largest, total * shards);
-        d->full += total > 0;
-        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
+        fsdp->shard_sum += total;
+        fsdp->whole_sum += total * shards;
+        fsdp->largest = dpari_most(fsdp->largest, total * shards);
+        fsdp->full += total > 0;
+        if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
                 "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
                 "2^31 - 1 and 2^50",
-                u, params, d->whole_sum);
+                u, params, fsdp->whole_sum);
         }
     }
-    d->params = (int32_t)params;
-    dpari_fsdp_count_slots(d);
-    if (!dpari_fsdp_wide(o)) {
-        pool = dpari_most(pool, d->slots);
+    fsdp->params = (int32_t)params;
+    dpari_fsdp_count_slots(fsdp);
+    if (!dpari_fsdp_wide(desc)) {
+        pool = dpari_most(pool, fsdp->slots);
     }
-    if (!dpari_fsdp_kept(o)) {
-        pool = dpari_most(pool, d->buckets);
+    if (!dpari_fsdp_kept(desc)) {
+        pool = dpari_most(pool, fsdp->buckets);
     }
-    if (d->largest > DPARI_FSDP_MOST / pool) {
+    if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
             "elements together",
-            pool, d->largest);
+            pool, fsdp->largest);
     }
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
+static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t compute = dpar_type_bytes(o->compute_type);
-    const int64_t gradient = dpar_type_bytes(o->gradient_type);
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t compute = dpar_type_bytes(desc->compute_type);
+    const int64_t gradient = dpar_type_bytes(desc->gradient_type);
     dpari_zero(s, sizeof *s);
-    dpari_fsdp_place(d, NULL, &s->plan);
-    if (dpari_fsdp_wide(o)) {
-        s->weights = d->whole_sum * compute;
+    dpari_fsdp_place(fsdp, NULL, &s->plan);
+    if (dpari_fsdp_wide(desc)) {
+        s->weights = fsdp->whole_sum * compute;
     } else {
-        s->gathered = d->slots * d->largest * compute;
+        s->gathered = fsdp->slots * fsdp->largest * compute;
     }
-    if (dpari_fsdp_kept(o)) {
-        s->gradients = d->whole_sum * gradient;
+    if (dpari_fsdp_kept(desc)) {
+        s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(o));
-        s->buckets = d->buckets * d->largest * gradient;
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
-    if (!dpari_fsdp_inside(o)) {
-        s->master = d->shard_sum * dpar_type_bytes(o->type);
+    if (!dpari_fsdp_inside(desc)) {
+        s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
-                 dpari_optimizer_moments(&o->optimizer);
+    s->moments = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+                 dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
 /* Checks a descriptor and counts what it describes. */
-static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *desc,
+static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                    dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp_desc full;
@@ -367,9 +369,9 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_fsdp_count(d, shards, &full, why);
+    st = dpari_fsdp_count(fsdp, shards, &full, why);
     if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(d, sizes);
+        dpari_fsdp_sizes_of(fsdp, sizes);
     }
     return st;
 }
@@ -397,145 +399,147 @@ typedef struct dpari_fsdp_given {
 } dpari_fsdp_given;
 
 /* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
-static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
-        f->of = "across replicas: ";
-        dpari_fact(f, "the number of shards", 0, g->shard->size);
-        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+        facts->of = "across replicas: ";
+        dpari_fact(facts, "the number of shards", 0, g->shard->size);
+        dpari_fact(facts, "the rank in the shards' communicator", 0, g->shard->rank);
     } else {
-        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+        dpari_fact(facts, "replicas != NULL", 0, g->replicas);
     }
 }
 
 /* Lists what all ranks must give alike in dpar_fsdp_make. */
-static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->fsdp->desc;
-    const dpar_optimizer *m = &o->optimizer;
+    const dpar_fsdp_desc *desc = &g->fsdp->desc;
+    const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
-    dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->fsdp->units);
-    dpari_fact(f, "zero", 0, o->zero);
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact_type(f, "compute_type", 0, o->compute_type);
-    dpari_fact_type(f, "gradient_type", 0, o->gradient_type);
-    dpari_fact(f, "prefetch", 0, o->prefetch);
-    dpari_fact(f, "gradient_buffers", 0, dpari_most(1, o->gradient_buffers));
-    dpari_fact(f, "units_in_use", 0, dpari_most(1, o->units_in_use));
-    dpari_fact(f, "reduce_last", 0, o->reduce_last);
-    dpari_fact(f, "sum", 0, o->sum);
-    dpari_fact(f, "overwrite_gradients", 0, o->overwrite_gradients);
-    dpari_fact(f, "align", 0, dpari_most(1, o->align));
-    dpari_fact(f, "optimizer.kind", 0, m->kind);
-    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
-    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
-    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
-    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
-    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    dpari_fsdp_state_place(facts, g);
+    dpari_fact(facts, "the number of units", 0, g->fsdp->units);
+    dpari_fact(facts, "zero", 0, desc->zero);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact_type(facts, "compute_type", 0, desc->compute_type);
+    dpari_fact_type(facts, "gradient_type", 0, desc->gradient_type);
+    dpari_fact(facts, "prefetch", 0, desc->prefetch);
+    dpari_fact(facts, "gradient_buffers", 0, dpari_most(1, desc->gradient_buffers));
+    dpari_fact(facts, "units_in_use", 0, dpari_most(1, desc->units_in_use));
+    dpari_fact(facts, "reduce_last", 0, desc->reduce_last);
+    dpari_fact(facts, "sum", 0, desc->sum);
+    dpari_fact(facts, "overwrite_gradients", 0, desc->overwrite_gradients);
+    dpari_fact(facts, "align", 0, dpari_most(1, desc->align));
+    dpari_fact(facts, "optimizer.kind", 0, m->kind);
+    dpari_fact(facts, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(facts, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, dpari_fsdp_moment_type(desc));
+    dpari_fact_hash(facts, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(facts, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->fsdp->units; i++) {
-        dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
+        dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
     }
     for (i = 0; i < g->fsdp->params; i++) {
-        dpari_fact(f, "count[#]", i, o->count[i]);
+        dpari_fact(facts, "count[#]", i, desc->count[i]);
     }
 }
 
 /* Lists what all ranks must give alike in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
-    dpari_fact(f, "the number of steps", 0, g->steps);
+    dpari_fsdp_state_place(facts, g);
+    dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
+static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
 {
-    const int64_t *count = d->desc.count;
+    const int64_t *count = fsdp->desc.count;
     int64_t shard_at = 0, whole_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
-    for (u = 0; u < d->units; u++) {
-        dpari_fsdp_unit *n = &d->unit[u];
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
         dpar_status st;
-        dpari_zero(n, sizeof *n);
-        n->first = first;
-        n->last = first + dpari_fsdp_params(&d->desc, u);
-        st = dpari_flat_init(&n->flat, n->last - first, count + first, dpari_most(1, d->desc.align),
-                             d->shard->size, d->start + first, why);
+        dpari_zero(unit, sizeof *unit);
+        unit->first = first;
+        unit->last = first + dpari_fsdp_params(&fsdp->desc, u);
+        st = dpari_flat_init(&unit->flat, unit->last - first, count + first,
+                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
+                             fsdp->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
-        for (i = first; i < n->last; i++) {
-            d->count[i] = count[i];
-            d->home[i] = u;
+        for (i = first; i < unit->last; i++) {
+            fsdp->count[i] = count[i];
+            fsdp->home[i] = u;
         }
-        n->shard_at = shard_at;
-        n->whole_at = whole_at;
-        n->key = key;
-        n->slot = n->bucket = -1;
-        n->fresh = n->adds = 1;
-        shard_at += n->flat.shard;
-        whole_at += n->flat.shard * d->shard->size;
-        key += (uint64_t)n->flat.total;
-        first = n->last;
+        unit->shard_at = shard_at;
+        unit->whole_at = whole_at;
+        unit->key = key;
+        unit->slot = unit->bucket = -1;
+        unit->fresh = unit->adds = 1;
+        shard_at += unit->flat.shard;
+        whole_at += unit->flat.shard * fsdp->shard->size;
+        key += (uint64_t)unit->flat.total;
+        first = unit->last;
     }
-    for (i = 0; i < d->slots; i++) {
-        dpari_zero(&d->slot[i], sizeof d->slot[i]);
-        d->slot[i].unit = -1;
+    for (i = 0; i < fsdp->slots; i++) {
+        dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
+        fsdp->slot[i].unit = -1;
     }
-    for (i = 0; i < d->buckets; i++) {
-        dpari_zero(&d->bucket[i], sizeof d->bucket[i]);
-        d->bucket[i].unit = -1;
+    for (i = 0; i < fsdp->buckets; i++) {
+        dpari_zero(&fsdp->bucket[i], sizeof fsdp->bucket[i]);
+        fsdp->bucket[i].unit = -1;
     }
     return DPAR_OK;
 }
 
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
+static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
+    const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
     unsigned char *at;
-    dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
+    dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
-    at = d->memory = (unsigned char *)memory;
-    d->weights = at; /* whole weights or a pool; the size of the other one is 0 */
+    at = fsdp->memory = (unsigned char *)memory;
+    fsdp->weights = at; /* whole weights or a pool; the size of the other one is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
-    d->grads = at; /* whole gradients, or buckets and then sums */
-    if (!dpari_fsdp_kept(&d->desc)) {
+    fsdp->grads = at; /* whole gradients, or buckets and then sums */
+    if (!dpari_fsdp_kept(&fsdp->desc)) {
         at += dpari_room_up(s->buckets);
     }
-    d->sums = at;
+    fsdp->sums = at;
     at += dpari_room_up(s->gradients);
-    d->master = at;
+    fsdp->master = at;
     at += dpari_room_up(s->master);
-    d->moment[0] = at;
-    d->moment[1] = at + moment;
-    if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
-        st = d->shard->mem->pin(d->shard->mem->ctx, &d->squares, (int64_t)sizeof d->squares);
-        d->pinned = st == DPAR_OK;
+    fsdp->moment[0] = at;
+    fsdp->moment[1] = at + moment;
+    if (fsdp->shard->mem != NULL && fsdp->shard->mem->pin != NULL) {
+        st = fsdp->shard->mem->pin(fsdp->shard->mem->ctx, &fsdp->squares,
+                                   (int64_t)sizeof fsdp->squares);
+        fsdp->pinned = st == DPAR_OK;
     }
     return st;
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_give_back(dpar_fsdp *d)
+static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
 {
-    if (d->pinned && d->shard->mem->unpin != NULL) {
-        (void)d->shard->mem->unpin(d->shard->mem->ctx, &d->squares);
+    if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
+        (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
     }
-    if (d->memory != NULL) {
-        dpar_comm_release(d->shard, d->memory);
+    if (fsdp->memory != NULL) {
+        dpar_comm_release(fsdp->shard, fsdp->memory);
     }
 }
 
@@ -559,19 +563,19 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 /* Lays out what was counted, in memory that has been provided. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
+static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
     int64_t plan;
     dpar_status st;
-    dpari_fsdp_place(d, d, &plan);
-    d->shard = comm;
-    d->replicas = d->desc.replicas;
-    st = dpari_fsdp_lay(d, why);
+    dpari_fsdp_place(fsdp, fsdp, &plan);
+    fsdp->shard = comm;
+    fsdp->replicas = fsdp->desc.replicas;
+    st = dpari_fsdp_lay(fsdp, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_fsdp_take(d, sizes, why);
+    return dpari_fsdp_take(fsdp, sizes, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -611,56 +615,57 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
 }
 
 /* True if one of the communicators is broken. */
-static int dpari_fsdp_broken(const dpar_fsdp *d)
+static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
 {
-    return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
+    return fsdp->shard->status != DPAR_OK ||
+           (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
 /* Waits for all weights that are being gathered, and marks all slots as free, because the masters
  * change. */
-static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < d->slots; i++) {
-        dpari_fsdp_slot *s = &d->slot[i];
+    for (i = 0; i < fsdp->slots; i++) {
+        dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
             const dpar_status w = dpar_wait(&s->work);
             if (st == DPAR_OK) {
                 st = w;
             }
-            d->unit[s->unit].slot = -1;
+            fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 {
     int32_t i;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_OK;
     }
-    if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_free: the pass has not ended");
+    if (fsdp->under_way && !dpari_fsdp_broken(fsdp)) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* A communicator that broke within a pass still has operations, which end here. */
-    (void)dpari_fsdp_forget(d);
-    for (i = 0; i < d->buckets; i++) {
-        (void)dpar_wait(&d->bucket[i].work);
+    (void)dpari_fsdp_forget(fsdp);
+    for (i = 0; i < fsdp->buckets; i++) {
+        (void)dpar_wait(&fsdp->bucket[i].work);
     }
-    for (i = 0; i < d->units; i++) {
-        (void)dpar_wait(&d->unit[i].across);
+    for (i = 0; i < fsdp->units; i++) {
+        (void)dpar_wait(&fsdp->unit[i].across);
     }
-    dpari_fsdp_give_back(d);
-    return dpari_object_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
+    dpari_fsdp_give_back(fsdp);
+    return dpari_object_end(DPAR_OK, fsdp->desc.memory == NULL ? fsdp : NULL);
 }
 
 /* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
  * of equal size in different orders get an error. */
-static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
-                                   int32_t type, dpar_work *work)
+static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
+                                   void *out, int32_t type, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -669,157 +674,164 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     call.tag = u + 1;
     call.in = in;
     call.out = out;
-    call.count = d->unit[u].flat.shard;
+    call.count = fsdp->unit[u].flat.shard;
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
-        call.op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
+        call.op = fsdp->desc.sum ? DPAR_SUM : DPAR_AVG;
     }
-    return dpari_post(d->shard, &call, work);
+    return dpari_post(fsdp->shard, &call, work);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------
  */
 
-static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
+static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 {
-    return d != NULL && u >= 0 && u < d->units;
+    return fsdp != NULL && u >= 0 && u < fsdp->units;
 }
 
-static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
+static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at = dpari_fsdp_wide(&d->desc) ? d->unit[slot].whole_at : slot * d->largest;
-    return d->weights + at * dpar_type_bytes(d->desc.compute_type);
+    const int64_t at =
+        dpari_fsdp_wide(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
-static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
+static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_kept(&d->desc) ? d->unit[bucket].whole_at : bucket * d->largest;
-    return d->grads + at * dpar_type_bytes(d->desc.gradient_type);
+    const int64_t at =
+        dpari_fsdp_kept(&fsdp->desc) ? fsdp->unit[bucket].whole_at : bucket * fsdp->largest;
+    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
 /* Returns the bytes from the beginning of a whole unit to this rank's shard. */
-static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
+static int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
 {
-    return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
+    return fsdp->unit[u].flat.shard * fsdp->shard->rank * dpar_type_bytes(type);
 }
 
-static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
+static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
 {
-    if (dpari_fsdp_inside(&d->desc)) {
-        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->desc.compute_type);
+    if (dpari_fsdp_inside(&fsdp->desc)) {
+        return dpari_fsdp_slot_at(fsdp, u) + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
     }
-    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->desc.type);
+    return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
 }
 
 /* Returns the address of this rank's shard of reduced gradients, and its type. */
-static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
+static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&d->desc)) {
-        *type = d->desc.gradient_type;
-        return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
+    if (dpari_fsdp_kept(&fsdp->desc)) {
+        *type = fsdp->desc.gradient_type;
+        return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&d->desc);
-    return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+    *type = dpari_fsdp_sums(&fsdp->desc);
+    return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
 /* Returns the same address after gradients that only count as 0 have been set to 0. */
-static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
+static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
-    unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
-    const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
+    const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
     /* the whole unit, because later passes add to it */
-    if (n->fresh && dpari_fsdp_kept(&d->desc)) {
-        (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
-    } else if (n->fresh) {
-        (void)dpari_do_copy(d->shard, at, NULL, bytes);
+    if (unit->fresh && dpari_fsdp_kept(&fsdp->desc)) {
+        (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
+                            bytes * fsdp->shard->size);
+    } else if (unit->fresh) {
+        (void)dpari_do_copy(fsdp->shard, at, NULL, bytes);
     }
-    n->fresh = 0;
+    unit->fresh = 0;
     return at;
 }
 
-static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
+static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
-    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
+    return fsdp->moment[k] +
+           fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
 /* Returns the number of the first element of this rank's shard among all elements. */
-static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
+static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
-    return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
+    return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
 }
 
-DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i)
 {
-    const dpari_fsdp_unit *n;
-    if (d == NULL || i < 0 || i >= d->params) {
+    const dpari_fsdp_unit *unit;
+    if (fsdp == NULL || i < 0 || i >= fsdp->params) {
         return NULL;
     }
-    n = &d->unit[d->home[i]];
-    if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
+    unit = &fsdp->unit[fsdp->home[i]];
+    if (!unit->used || (unit->slot < 0 && unit->flat.shard > 0)) {
         return NULL;
     }
-    if (n->slot < 0) {
-        return d->weights; /* a unit without elements: any address that is not NULL */
+    if (unit->slot < 0) {
+        return fsdp->weights; /* a unit without elements: any address that is not NULL */
     }
-    return dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->desc.compute_type);
+    return dpari_fsdp_slot_at(fsdp, unit->slot) +
+           fsdp->start[i] * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
+DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds)
 {
-    const dpari_fsdp_unit *n;
+    const dpari_fsdp_unit *unit;
     if (adds != NULL) {
         *adds = 1;
     }
-    if (d == NULL || i < 0 || i >= d->params) {
+    if (fsdp == NULL || i < 0 || i >= fsdp->params) {
         return NULL;
     }
-    n = &d->unit[d->home[i]];
+    unit = &fsdp->unit[fsdp->home[i]];
     if (adds != NULL) {
-        *adds = n->adds;
+        *adds = unit->adds;
     }
-    if (n->state != DPARI_FSDP_OPEN) {
+    if (unit->state != DPARI_FSDP_OPEN) {
         return NULL;
     }
-    if (n->bucket < 0) {
-        return d->grads; /* a unit without elements */
+    if (unit->bucket < 0) {
+        return fsdp->grads; /* a unit without elements */
     }
-    return dpari_fsdp_bucket_at(d, n->bucket) +
-           d->start[i] * dpar_type_bytes(d->desc.gradient_type);
+    return dpari_fsdp_bucket_at(fsdp, unit->bucket) +
+           fsdp->start[i] * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
-    return d != NULL && i >= 0 && i < d->params &&
-           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->count[i], d->shard->rank,
-                            piece != NULL ? piece : &unwanted);
+    return fsdp != NULL && i >= 0 && i < fsdp->params &&
+           dpari_flat_piece(&fsdp->unit[fsdp->home[i]].flat, fsdp->start[i], fsdp->count[i],
+                            fsdp->shard->rank, piece != NULL ? piece : &unwanted);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values)
 {
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
     int64_t each;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_set: the pass has not ended");
     }
-    if (i < 0 || i >= d->params) {
+    if (i < 0 || i >= fsdp->params) {
         return dpari_comm_wrong(
-            d->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)", i,
-            d->params);
+            fsdp->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)",
+            i, fsdp->params);
     }
-    if (values == NULL && d->count[i] > 0) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the %ld values of parameter %d are NULL",
-                                d->count[i], i);
+    if (values == NULL && fsdp->count[i] > 0) {
+        return dpari_comm_wrong(fsdp->shard,
+                                "dpar_fsdp_set: the %ld values of parameter %d are NULL",
+                                fsdp->count[i], i);
     }
-    each = dpar_type_bytes(d->desc.type);
-    st = dpari_fsdp_forget(d);
-    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
-        st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+    each = dpar_type_bytes(fsdp->desc.type);
+    st = dpari_fsdp_forget(fsdp);
+    if (st == DPAR_OK && dpar_fsdp_piece(fsdp, i, &piece)) {
+        st = dpari_do_copy(fsdp->shard,
+                           dpari_fsdp_master_at(fsdp, fsdp->home[i]) + piece.in_shard * each,
                            from + piece.in_param * each, piece.count * each);
     }
     return st;
@@ -829,19 +841,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
  */
 
 /* Writes "unit 'wte'" or "unit 3". */
-static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
+static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
-    const char *name = d->desc.names != NULL ? d->desc.names[u] : NULL;
-    dpar_text_put(t, name != NULL ? "unit '" : "unit ");
+    const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
+    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(t, "%s'", name);
+        dpari_text_print(text, "%s'", name);
     } else {
-        dpari_text_int(t, u);
+        dpari_text_int(text, u);
     }
 }
 
 /* Reports that no slot or bucket is left for unit u, and which units hold them. */
-static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
+static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int32_t gradients)
 {
     enum { NAMED = 3 };
     dpar_why why;
@@ -850,16 +862,16 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
-    dpari_fsdp_put_unit(d, &t, u);
+    dpari_fsdp_put_unit(fsdp, &t, u);
     dpar_text_put(&t, " in addition to those of ");
-    for (v = 0; v < d->units; v++) {
-        const int holds = gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used;
+    for (v = 0; v < fsdp->units; v++) {
+        const int holds = gradients ? fsdp->unit[v].state == DPARI_FSDP_OPEN : fsdp->unit[v].used;
         if (!holds) {
             continue;
         }
         if (n < NAMED) {
             dpar_text_put(&t, n > 0 ? ", " : "");
-            dpari_fsdp_put_unit(d, &t, v);
+            dpari_fsdp_put_unit(fsdp, &t, v);
         }
         n++;
     }
@@ -868,27 +880,28 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     }
     dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
                                 : ", which are in use; desc.units_in_use sets how many");
-    return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
+    return dpari_comm_say(fsdp->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
 /* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
  * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
  * lo .. hi, which are wanted next, keep their slots. */
-static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                               int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&d->desc)) {
+    if (dpari_fsdp_wide(&fsdp->desc)) {
         return u;
     }
-    for (i = 0; i < d->slots; i++) {
-        const int32_t v = d->slot[i].unit;
+    for (i = 0; i < fsdp->slots; i++) {
+        const int32_t v = fsdp->slot[i].unit;
         if (v < 0) {
             return i;
         }
-        if (d->unit[v].used || (v >= lo && v <= hi)) {
+        if (fsdp->unit[v].used || (v >= lo && v <= hi)) {
             continue;
         }
-        if (best < 0 || (back ? v > d->slot[best].unit : v < d->slot[best].unit)) {
+        if (best < 0 || (back ? v > fsdp->slot[best].unit : v < fsdp->slot[best].unit)) {
             best = i;
         }
     }
@@ -896,90 +909,91 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 }
 
 /* Converts this rank's masters to its part of the weights in `to`, which have another type. */
-static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    const int64_t count = d->unit[u].flat.shard;
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t count = fsdp->unit[u].flat.shard;
     dpar_mem_round r;
-    if (o->compute_type != DPAR_BF16 || !o->optimizer.stochastic) {
-        return dpari_do_convert(d->shard, to, o->compute_type, dpari_fsdp_master_at(d, u), o->type,
-                                count, 0);
+    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic) {
+        return dpari_do_convert(fsdp->shard, to, desc->compute_type, dpari_fsdp_master_at(fsdp, u),
+                                desc->type, count, 0);
     }
     dpari_zero(&r, sizeof r);
     r.to = to;
-    r.from = dpari_fsdp_master_at(d, u);
+    r.from = dpari_fsdp_master_at(fsdp, u);
     r.count = count;
-    r.from_type = o->type;
-    r.seed = o->optimizer.seed;
-    r.stream = (uint64_t)d->steps;
-    r.index = dpari_fsdp_key(d, u);
-    return dpari_do_round(d->shard, &r);
+    r.from_type = desc->type;
+    r.seed = desc->optimizer.seed;
+    r.stream = (uint64_t)fsdp->steps;
+    r.index = dpari_fsdp_key(fsdp, u);
+    return dpari_do_round(fsdp->shard, &r);
 }
 
 /* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
-static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
+static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *mine;
     dpar_status st;
     int32_t slot;
-    if (n->slot >= 0 || n->flat.shard == 0) {
+    if (unit->slot >= 0 || unit->flat.shard == 0) {
         return DPAR_OK;
     }
-    slot = dpari_fsdp_pick(d, u, lo, hi, back);
+    slot = dpari_fsdp_pick(fsdp, u, lo, hi, back);
     if (slot < 0) {
         return DPAR_MORE;
     }
-    s = &d->slot[slot];
+    s = &fsdp->slot[slot];
     if (s->unit >= 0) {
         st = dpar_wait(&s->work);
-        d->unit[s->unit].slot = -1;
+        fsdp->unit[s->unit].slot = -1;
         s->unit = -1;
         if (st != DPAR_OK) {
             return st;
         }
     }
-    whole = dpari_fsdp_slot_at(d, slot);
-    mine = dpari_fsdp_master_at(d, u);
-    if (d->desc.type != d->desc.compute_type) {
-        mine = whole + dpari_fsdp_own(d, u, d->desc.compute_type);
-        st = dpari_fsdp_cast(d, u, mine);
+    whole = dpari_fsdp_slot_at(fsdp, slot);
+    mine = dpari_fsdp_master_at(fsdp, u);
+    if (fsdp->desc.type != fsdp->desc.compute_type) {
+        mine = whole + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
+        st = dpari_fsdp_cast(fsdp, u, mine);
         if (st != DPAR_OK) {
             return st;
         }
     }
-    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->desc.compute_type, &s->work);
+    st = dpari_fsdp_post(fsdp, DPAR_CALL_ALL_GATHER, u, mine, whole, fsdp->desc.compute_type,
+                         &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
-        n->slot = slot;
+        unit->slot = slot;
     }
     return st;
 }
 
 /* Gathers unit u and requests the units after it in this direction. Waits for u. */
-static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
+static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 {
-    const int64_t ahead = d->desc.prefetch;
+    const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
-    const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
+    const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
-    dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
+    dpar_status st = dpari_fsdp_ask(fsdp, u, lo, hi, back);
     /* all slots are in use or have wanted units; those can be gathered again */
     if (st == DPAR_MORE) {
-        st = dpari_fsdp_ask(d, u, u, u, back);
+        st = dpari_fsdp_ask(fsdp, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
-        st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
+        st = dpari_fsdp_ask(fsdp, back ? u - k : u + k, lo, hi, back);
     }
-    if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_fsdp_no_room(d, u, 0);
+    if (st == DPAR_MORE && fsdp->unit[u].slot < 0 && fsdp->unit[u].flat.shard > 0) {
+        return dpari_fsdp_no_room(fsdp, u, 0);
     }
-    if (st < DPAR_OK || d->unit[u].slot < 0) {
+    if (st < DPAR_OK || fsdp->unit[u].slot < 0) {
         return st < DPAR_OK ? st : DPAR_OK;
     }
-    return dpar_wait(&d->slot[d->unit[u].slot].work);
+    return dpar_wait(&fsdp->slot[fsdp->unit[u].slot].work);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------
@@ -1012,47 +1026,47 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
     }
 }
 
-static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type, const void *from,
-                                  int32_t from_type, int64_t count)
+static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
+                                  const void *from, int32_t from_type, int64_t count)
 {
-    if (d->shard->mem != NULL) {
-        return dpari_do_convert(d->shard, to, to_type, from, from_type, count, 1);
+    if (fsdp->shard->mem != NULL) {
+        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
     }
     dpari_fsdp_add_here(to, to_type, from, from_type, count);
     return DPAR_OK;
 }
 
 /* Completes the reduction of bucket b. */
-static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    dpari_fsdp_slot *s = &d->bucket[b];
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    dpari_fsdp_slot *s = &fsdp->bucket[b];
     const int32_t u = s->unit;
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t type;
-    void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+    void *reduced = dpari_fsdp_reduced_at(fsdp, u, &type);
     dpar_status st = dpar_wait(&s->work);
     s->unit = -1;
     s->sent = 0;
-    n->bucket = -1;
+    unit->bucket = -1;
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(o) && !s->straight) {
+    if (!dpari_fsdp_kept(desc) && !s->straight) {
         const unsigned char *came =
-            dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient_type);
-        if (n->fresh && o->gradient_type != type) {
-            st =
-                dpari_do_convert(d->shard, reduced, type, came, o->gradient_type, n->flat.shard, 0);
+            dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
+        if (unit->fresh && desc->gradient_type != type) {
+            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                                  unit->flat.shard, 0);
         } else {
-            reduced = dpari_fsdp_settled(d, u, &type);
-            st = dpari_fsdp_add(d, reduced, type, came, o->gradient_type, n->flat.shard);
+            reduced = dpari_fsdp_settled(fsdp, u, &type);
+            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
     }
-    n->fresh = 0;
-    if (st == DPAR_OK && d->last && d->replicas != NULL) {
-        st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
-                             o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
+    unit->fresh = 0;
+    if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {
+        st = dpar_all_reduce(fsdp->replicas, reduced, reduced, unit->flat.shard, type,
+                             desc->sum ? DPAR_SUM : DPAR_AVG, &unit->across);
     }
     return st;
 }
@@ -1060,41 +1074,41 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 /* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
  * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
  * backward assigns the rest. */
-static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
-    const int64_t each = dpar_type_bytes(d->desc.gradient_type),
-                  all = n->flat.shard * d->shard->size;
-    const int earlier = dpari_fsdp_kept(&d->desc) && !n->fresh;
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
+    const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
+                  all = unit->flat.shard * fsdp->shard->size;
+    const int earlier = dpari_fsdp_kept(&fsdp->desc) && !unit->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
-    n->adds = earlier || !d->desc.overwrite_gradients;
-    n->fresh = n->fresh && !dpari_fsdp_kept(&d->desc);
+    unit->adds = earlier || !fsdp->desc.overwrite_gradients;
+    unit->fresh = unit->fresh && !dpari_fsdp_kept(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
-    for (i = n->first; i < n->last && d->desc.overwrite_gradients && st == DPAR_OK; i++) {
-        st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
-        at = d->start[i] + d->count[i];
+    for (i = unit->first; i < unit->last && fsdp->desc.overwrite_gradients && st == DPAR_OK; i++) {
+        st = dpari_do_copy(fsdp->shard, whole + at * each, NULL, (fsdp->start[i] - at) * each);
+        at = fsdp->start[i] + fsdp->count[i];
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each);
+    return dpari_do_copy(fsdp->shard, whole + at * each, NULL, (all - at) * each);
 }
 
 /* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
  * if all hold gradients that are not ready. */
-static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *d)
+static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
-    for (i = 0; i < d->buckets; i++) {
-        const dpari_fsdp_slot *s = &d->bucket[i];
+    for (i = 0; i < fsdp->buckets; i++) {
+        const dpari_fsdp_slot *s = &fsdp->bucket[i];
         if (s->unit < 0) {
             return i;
         }
-        if (s->sent && (best < 0 || s->sent < d->bucket[best].sent)) {
+        if (s->sent && (best < 0 || s->sent < fsdp->bucket[best].sent)) {
             best = i;
         }
     }
@@ -1102,103 +1116,103 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *d)
 }
 
 /* Gives the gradients of unit u a bucket in which backward computes them. */
-static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
+static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
-    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->desc)) {
-        b = dpari_fsdp_pick_bucket(d);
+    if (unit->flat.shard > 0 && !dpari_fsdp_kept(&fsdp->desc)) {
+        b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
-            return dpari_fsdp_no_room(d, u, 1);
+            return dpari_fsdp_no_room(fsdp, u, 1);
         }
-        if (d->bucket[b].unit >= 0) {
-            const dpar_status st = dpari_fsdp_collect(d, b);
+        if (fsdp->bucket[b].unit >= 0) {
+            const dpar_status st = dpari_fsdp_collect(fsdp, b);
             if (st != DPAR_OK) {
                 return st;
             }
         }
     }
-    n->state = DPARI_FSDP_OPEN;
-    if (n->flat.shard == 0) {
+    unit->state = DPARI_FSDP_OPEN;
+    if (unit->flat.shard == 0) {
         return DPAR_OK;
     }
-    n->bucket = b;
-    d->bucket[b].unit = u;
-    d->bucket[b].sent = 0;
-    return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
+    unit->bucket = b;
+    fsdp->bucket[b].unit = u;
+    fsdp->bucket[b].sent = 0;
+    return dpari_fsdp_clear(fsdp, u, dpari_fsdp_bucket_at(fsdp, b));
 }
 
 /* Posts the reduction of unit u's gradients. */
-static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
+static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
 {
-    const dpar_fsdp_desc *o = &d->desc;
-    dpari_fsdp_unit *n = &d->unit[u];
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *to;
     int32_t b, type, most = 0;
-    if (n->bucket < 0) {
+    if (unit->bucket < 0) {
         return DPAR_OK;
     }
-    s = &d->bucket[n->bucket];
-    if (dpari_fsdp_kept(o) && !d->last) {
+    s = &fsdp->bucket[unit->bucket];
+    if (dpari_fsdp_kept(desc) && !fsdp->last) {
         s->unit = -1;
-        n->bucket = -1;
+        unit->bucket = -1;
         return DPAR_OK;
     }
-    whole = dpari_fsdp_bucket_at(d, n->bucket);
-    for (b = 0; b < d->buckets && !dpari_fsdp_kept(o); b++) {
-        most = (int32_t)dpari_most(most, d->bucket[b].sent);
+    whole = dpari_fsdp_bucket_at(fsdp, unit->bucket);
+    for (b = 0; b < fsdp->buckets && !dpari_fsdp_kept(desc); b++) {
+        most = (int32_t)dpari_most(most, fsdp->bucket[b].sent);
     }
     s->sent = most + 1;
-    to = dpari_fsdp_reduced_at(d, u, &type);
-    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient_type;
-    return dpari_fsdp_post(d, DPAR_CALL_REDUCE_SCATTER, u, whole,
-                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient_type),
-                           o->gradient_type, &s->work);
+    to = dpari_fsdp_reduced_at(fsdp, u, &type);
+    s->straight = unit->fresh && !dpari_fsdp_kept(desc) && type == desc->gradient_type;
+    return dpari_fsdp_post(fsdp, DPAR_CALL_REDUCE_SCATTER, u, whole,
+                           s->straight ? to : whole + dpari_fsdp_own(fsdp, u, desc->gradient_type),
+                           desc->gradient_type, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
 {
     int32_t u;
-    for (u = 0; d != NULL && u < d->units; u++) {
-        d->unit[u].fresh = 1;
+    for (u = 0; fsdp != NULL && u < fsdp->units; u++) {
+        fsdp->unit[u].fresh = 1;
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
 {
     int32_t u;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (dpari_fsdp_broken(d)) {
-        return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
+    if (dpari_fsdp_broken(fsdp)) {
+        return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard,
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_begin: the previous pass has not ended (dpar_fsdp_end)");
     }
-    for (u = 0; u < d->units; u++) {
-        d->unit[u].state = DPARI_FSDP_NONE;
+    for (u = 0; u < fsdp->units; u++) {
+        fsdp->unit[u].state = DPARI_FSDP_NONE;
     }
-    d->under_way = 1;
-    d->last = last != 0;
-    d->status = DPAR_OK;
+    fsdp->under_way = 1;
+    fsdp->last = last != 0;
+    fsdp->status = DPAR_OK;
     return DPAR_OK;
 }
 
 /* Checks the number of a unit and a direction. */
-static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direction)
+static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
-    if (!dpari_fsdp_is_unit(d, u)) {
-        return dpari_comm_wrong(d->shard, "fsdp: unit %d does not exist (there are %d units)", u,
-                                d->units);
+    if (!dpari_fsdp_is_unit(fsdp, u)) {
+        return dpari_comm_wrong(fsdp->shard, "fsdp: unit %d does not exist (there are %d units)", u,
+                                fsdp->units);
     }
     if (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD) {
-        return dpari_comm_wrong(d->shard,
+        return dpari_comm_wrong(fsdp->shard,
                                 "fsdp: direction %d of unit %d is neither DPAR_ACTION_FORWARD nor "
                                 "DPAR_ACTION_BACKWARD",
                                 direction, u);
@@ -1206,217 +1220,218 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direct
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(d, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, u, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
+    if (fsdp->unit[u].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
     }
-    if (back && !d->under_way) {
-        return dpari_comm_wrong(d->shard,
+    if (back && !fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
     }
-    if (back && d->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(d->shard,
+    if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
     }
-    if (d->under_way && d->status != DPAR_OK) {
-        return d->status;
+    if (fsdp->under_way && fsdp->status != DPAR_OK) {
+        return fsdp->status;
     }
-    st = dpari_fsdp_gather(d, u, back);
+    st = dpari_fsdp_gather(fsdp, u, back);
     if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(d, u);
+        st = dpari_fsdp_open(fsdp, u);
     }
     if (st == DPAR_OK) {
-        d->unit[u].used = 1;
-    } else if (d->under_way && dpari_fsdp_broken(d)) {
-        d->status = st;
+        fsdp->unit[u].used = 1;
+    } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
+        fsdp->status = st;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(d, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, u, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (!d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
+    if (!fsdp->unit[u].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
     }
-    d->unit[u].used = 0;
+    fsdp->unit[u].used = 0;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
 {
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
-        return dpari_comm_wrong(d->shard,
+    if (!dpari_fsdp_is_unit(fsdp, u) || !fsdp->under_way ||
+        fsdp->unit[u].state != DPARI_FSDP_OPEN) {
+        return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, d->units);
+                                u, fsdp->units);
     }
-    d->unit[u].state = DPARI_FSDP_DONE;
-    if (d->status == DPAR_OK) {
-        d->status = dpari_fsdp_send(d, u);
+    fsdp->unit[u].state = DPARI_FSDP_DONE;
+    if (fsdp->status == DPAR_OK) {
+        fsdp->status = dpari_fsdp_send(fsdp, u);
     }
-    return d->status;
+    return fsdp->status;
 }
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_look(dpar_fsdp *d)
+static void dpari_fsdp_look(dpar_fsdp *fsdp)
 {
     int32_t u;
-    for (u = 0; u < d->units && d->status == DPAR_OK; u++) {
-        const dpari_fsdp_unit *n = &d->unit[u];
-        if (n->used || n->state == DPARI_FSDP_OPEN ||
-            (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
+    for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
+        const dpari_fsdp_unit *unit = &fsdp->unit[u];
+        if (unit->used || unit->state == DPARI_FSDP_OPEN ||
+            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0)) {
             dpar_why why;
             (void)dpari_wrong(&why,
-                              n->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
-                                      : "dpar_fsdp_end: unit %d is not ready on rank %d",
-                              u, d->shard->rank);
-            dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
-            d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
+                              unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                         : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              u, fsdp->shard->rank);
+            dpar_comm_abort(fsdp->shard, DPAR_E_ARG, why.text);
+            fsdp->status = fsdp->shard->status != DPAR_OK ? fsdp->shard->status : DPAR_E_ARG;
         }
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
 {
     int32_t b, u;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
+    if (!fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_end: no pass is under way");
     }
-    dpari_fsdp_look(d);
+    dpari_fsdp_look(fsdp);
     /* if buckets are units, this is the order of backward */
-    for (b = d->buckets - 1; b >= 0; b--) {
-        if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(d, b);
-            if (d->status == DPAR_OK) {
-                d->status = st;
+    for (b = fsdp->buckets - 1; b >= 0; b--) {
+        if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
+            const dpar_status st = dpari_fsdp_collect(fsdp, b);
+            if (fsdp->status == DPAR_OK) {
+                fsdp->status = st;
             }
-        } else if (d->bucket[b].unit >= 0) {
-            d->unit[d->bucket[b].unit].bucket = -1;
-            d->bucket[b].unit = -1;
+        } else if (fsdp->bucket[b].unit >= 0) {
+            fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
+            fsdp->bucket[b].unit = -1;
         }
     }
-    for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&d->unit[u].across);
-        if (d->status == DPAR_OK) {
-            d->status = st;
+    for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
+        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
+        if (fsdp->status == DPAR_OK) {
+            fsdp->status = st;
         }
     }
-    for (u = 0; u < d->units; u++) {
-        d->unit[u].used = 0;
-        d->unit[u].state = DPARI_FSDP_NONE;
+    for (u = 0; u < fsdp->units; u++) {
+        fsdp->unit[u].used = 0;
+        fsdp->unit[u].state = DPARI_FSDP_NONE;
     }
-    d->under_way = 0;
-    return d->status;
+    fsdp->under_way = 0;
+    return fsdp->status;
 }
 
 /* Computes the sum of squares of this rank's shard, and waits for it. */
-static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
+static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_squares s;
     int32_t u;
-    d->squares = 0.0;
-    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+    fsdp->squares = 0.0;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
         dpari_zero(&s, sizeof s);
-        s.in = dpari_fsdp_settled(d, u, &s.type);
-        s.count = d->unit[u].flat.shard;
+        s.in = dpari_fsdp_settled(fsdp, u, &s.type);
+        s.count = fsdp->unit[u].flat.shard;
         s.accumulate = 1;
-        s.sum = &d->squares;
-        st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
+        s.sum = &fsdp->squares;
+        st = s.count > 0 ? dpari_do_squares(fsdp->shard, &s) : DPAR_OK;
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_wait(d->shard);
+    return dpari_do_wait(fsdp->shard);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm)
 {
     double sum;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: the pass has not ended");
     }
     if (norm == NULL) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: norm is NULL");
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: norm is NULL");
     }
-    st = dpari_fsdp_squares(d);
+    st = dpari_fsdp_squares(fsdp);
     if (st != DPAR_OK) {
         return st;
     }
-    sum = d->squares;
-    st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    sum = fsdp->squares;
+    st = dpar_all_reduce(fsdp->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     if (st == DPAR_OK) {
         *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
     int32_t u, k;
     dpar_status st;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_step: the pass has not ended");
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
     }
-    st = dpari_fsdp_forget(d);
+    st = dpari_fsdp_forget(fsdp);
     if (st != DPAR_OK) {
         return st;
     }
-    d->steps++;
-    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+    fsdp->steps++;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_optimizer_moments(&d->desc.optimizer); k++) {
-            moment[k] = dpari_fsdp_moment_at(d, k, u);
+        for (k = 0; k < dpari_optimizer_moments(&fsdp->desc.optimizer); k++) {
+            moment[k] = dpari_fsdp_moment_at(fsdp, k, u);
         }
         dpari_zero(&p, sizeof p);
-        p.weight = dpari_fsdp_master_at(d, u);
-        p.weight_type = d->desc.type;
-        p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
+        p.weight = dpari_fsdp_master_at(fsdp, u);
+        p.weight_type = fsdp->desc.type;
+        p.gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
         p.m = moment[0];
         p.v = moment[1];
-        p.count = d->unit[u].flat.shard;
-        p.index = dpari_fsdp_key(d, u);
+        p.count = fsdp->unit[u].flat.shard;
+        p.index = dpari_fsdp_key(fsdp, u);
         dpari_zero(&o, sizeof o);
-        o.optimizer = &d->desc.optimizer;
+        o.optimizer = &fsdp->desc.optimizer;
         o.piece = &p;
-        o.step = d->steps;
+        o.step = fsdp->steps;
         o.rate = rate;
         o.factor = factor;
-        st = dpari_do_optimize(d->shard, &o);
+        st = dpari_do_optimize(fsdp->shard, &o);
     }
     return st;
 }
@@ -1425,34 +1440,34 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
  */
 
 /* True if unit u has such an array now. Gradients are available only between passes. */
-static int dpari_fsdp_has(const dpar_fsdp *d, int32_t array, int32_t u)
+static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
-    if (!dpari_fsdp_is_unit(d, u) || array < 0) {
+    if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
         return 0;
     }
     if (array == DPAR_FSDP_GRADIENT) {
-        return !d->under_way;
+        return !fsdp->under_way;
     }
-    return array <= dpari_optimizer_moments(&d->desc.optimizer); /* the masters are array 0 */
+    return array <= dpari_optimizer_moments(&fsdp->desc.optimizer); /* the masters are array 0 */
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u,
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u,
                                           int64_t *elements, int32_t *type)
 {
-    const int there = dpari_fsdp_has(d, array, u);
+    const int there = dpari_fsdp_has(fsdp, array, u);
     int32_t of_type = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && array == DPAR_FSDP_GRADIENT) {
-        at = dpari_fsdp_settled(d, u, &of_type);
+        at = dpari_fsdp_settled(fsdp, u, &of_type);
     } else if (there && array == DPAR_FSDP_MASTER) {
-        of_type = d->desc.type;
-        at = dpari_fsdp_master_at(d, u);
+        of_type = fsdp->desc.type;
+        at = dpari_fsdp_master_at(fsdp, u);
     } else if (there) {
-        of_type = dpari_fsdp_moment_type(&d->desc);
-        at = dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+        of_type = dpari_fsdp_moment_type(&fsdp->desc);
+        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, u);
     }
     if (elements != NULL) {
-        *elements = there ? d->unit[u].flat.shard : 0;
+        *elements = there ? fsdp->unit[u].flat.shard : 0;
     }
     if (type != NULL) {
         *type = of_type;
@@ -1460,13 +1475,13 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
                                                  int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+    if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(
             why,
@@ -1479,19 +1494,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
         return st;
     }
     mesh.first_rank = first;
-    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
+    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
 }
 
 /* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
-static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t u, int32_t ranks,
+static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *fsdp, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
     dpar_layout from, to;
-    dpar_status st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    dpar_status st = dpar_fsdp_layout(fsdp, u, 0, ranks, &from, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why);
+    st = dpar_fsdp_layout(fsdp, u, 0, fsdp->shard->size, &to, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1499,12 +1514,12 @@ static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t 
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_redistribute_first(walk, &from, &to, d->shard->rank, DPAR_TRANSFER_RECV,
+    return dpar_redistribute_first(walk, &from, &to, fsdp->shard->rank, DPAR_TRANSFER_RECV,
                                    DPAR_REDISTRIBUTE_PRIMARY);
 }
 
 /* Reads this rank's shard of one array of one unit, from the shards of `ranks` ranks. */
-static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
+static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array, int32_t u,
                                                   int32_t ranks, dpar_fsdp_read_callback read,
                                                   void *ctx, dpar_why *why)
 {
@@ -1512,21 +1527,21 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     dpar_transfer t;
     int64_t count;
     int32_t type;
-    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count, &type);
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(fsdp, array, u, &count, &type);
     const int64_t each = dpar_type_bytes(type);
     dpar_status st;
     if (at == NULL || count == 0) {
         return DPAR_OK;
     }
-    st = dpari_fsdp_walk_saved(d, u, ranks, &walk, why);
+    st = dpari_fsdp_walk_saved(fsdp, u, ranks, &walk, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_copy(d->shard, at, NULL, count * each);
+    st = dpari_do_copy(fsdp->shard, at, NULL, count * each);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_wait(d->shard); /* the callback writes next */
+    st = dpari_do_wait(fsdp->shard); /* the callback writes next */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
@@ -1541,37 +1556,37 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                                dpar_fsdp_read_callback read, void *ctx,
                                                dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;
     dpar_status st = DPAR_OK;
-    if (d == NULL) {
+    if (fsdp == NULL) {
         return dpari_wrong(why, "dpar_fsdp_load: the fsdp is NULL");
     }
-    if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
+    if (read == NULL || ranks < 1 || steps < 0 || fsdp->under_way) {
         st = dpari_wrong(
             why,
             "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
             "(0), or read is NULL",
-            ranks, steps, d->under_way);
+            ranks, steps, fsdp->under_way);
     } else {
-        st = dpari_fsdp_forget(d);
+        st = dpari_fsdp_forget(fsdp);
     }
     for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
-        for (u = 0; u < d->units && st == DPAR_OK; u++) {
-            st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
+        for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
+            st = dpari_fsdp_read_one(fsdp, array, u, ranks, read, ctx, why);
         }
     }
     dpari_zero(&given, sizeof given);
     given.ranks = ranks;
     given.steps = steps;
-    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
-                          why);
+    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_state_load,
+                          &given, why);
     if (st == DPAR_OK) {
-        d->steps = steps;
+        fsdp->steps = steps;
     }
     return st;
 }

@@ -185,21 +185,21 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  *
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
  * or a pass is under way. */
-DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
 /* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
  * before its backward. It touches no memory: the passes write the gradients, or zero them when they
  * reach them. Local. O(units). */
-DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
  * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
  * status of a broken communicator. */
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of unit u, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides the memory of the
  * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, desc.reduce_last) or 0;
@@ -213,13 +213,13 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
  * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
  * are in use or have gradients that are not ready. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
  * use. */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
 /* Returns the address where the gradient of parameter i is added, of gradient_type. Returns NULL
  * unless its unit is between unshard in backward and ready. Local. O(1).
  *
@@ -230,34 +230,34 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
  * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
  * gradients are kept from one micro-batch to the next (ZeRO-1, desc.reduce_last) and an earlier
  * micro-batch of the step had this unit in backward. */
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
  * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
  * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
  * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
  * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
  * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
  * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
  * errors are those of comm.h. A pass that failed has also ended. */
-DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
 /* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
  * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
  * tensor parallelism), sum the squares of their norms.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
  * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
 /* Updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
  * factor: gradients are multiplied by it (dpar_optimizer_clip).
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
-DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 
 /* ---- state ---- */
 
@@ -286,7 +286,7 @@ enum {
  * communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
  * of it.
@@ -295,7 +295,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int
  *        parameter's unit. May be NULL.
  *
  * Local. O(1). */
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
 /* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
  * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
  * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
@@ -304,8 +304,8 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
  * off at the extent. It is loaded like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+                                      int32_t ranks, dpar_layout *layout, dpar_why *why);
 /* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
  * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
  * A negative status is a failure. */
@@ -322,13 +322,13 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
  * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
  * on one rank is reported on all; part of the state may then be replaced, so that you have to load
  * again. */
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
 /* Frees an fsdp and what make allocated. NULL is allowed. Waits for what is still under way.
  *
  * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
  * a pass is under way on communicators that are not broken; the fsdp then stays as it is. */
-DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
 
 #endif

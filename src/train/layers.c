@@ -344,40 +344,41 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
 /* True if a token with this target counts in the loss. */
-static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
+static int dpari_entropy_counts(const dpar_mem_cross_entropy *loss, int64_t target)
 {
-    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
+    return target >= 0 && (loss->ignore == 0 || target != loss->ignore - 1);
 }
 
 /* Returns the address of a logit. */
-static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
+static void *dpari_entropy_at(const dpar_mem_cross_entropy *loss, int64_t at)
 {
-    return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
+    return (unsigned char *)loss->logits + at * dpar_type_bytes(loss->type);
 }
 
 /* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
  * came before, so that *most is not used. */
-static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                                  int64_t hi, int *first, double *most, double *sum)
+static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                                  int64_t lo, int64_t hi, int *first, double *most, double *sum)
 {
     for (; lo < hi; lo += DPARI_ROW_PART) {
         const int64_t some = dpari_least(DPARI_ROW_PART, hi - lo);
-        const void *x = dpari_entropy_at(e, lo);
-        *most = l->largest(x, e->type, *first ? dpari_element_get(x, e->type, 0) : *most, some);
+        const void *x = dpari_entropy_at(loss, lo);
+        *most = lanes->largest(x, loss->type, *first ? dpari_element_get(x, loss->type, 0) : *most,
+                               some);
         *first = 0;
-        *sum += l->total(x, e->type, some);
+        *sum += lanes->total(x, loss->type, some);
     }
 }
 
 /* Returns the sum of e^(logit - most) over a run. */
-static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                                  int64_t hi, double most)
+static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                                  int64_t lo, int64_t hi, double most)
 {
     const double by[3] = {most, 1.0, 0.0};
     double sum = 0.0;
     for (; lo < hi; lo += DPARI_ROW_PART) {
-        sum += l->exps(NULL, dpari_entropy_at(e, lo), e->type, by,
-                       dpari_least(DPARI_ROW_PART, hi - lo));
+        sum += lanes->exps(NULL, dpari_entropy_at(loss, lo), loss->type, by,
+                           dpari_least(DPARI_ROW_PART, hi - lo));
     }
     return sum;
 }
@@ -385,156 +386,159 @@ static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_ent
 /* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
  * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
  * so it is part of the third one. */
-static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                               int64_t token)
 {
-    const int64_t at = token * e->rows;
-    const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
+    const int64_t at = token * loss->rows;
+    const int64_t row = dpari_mem_row(&loss->target, dpari_mem_at(&loss->target, token));
     double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
     int first = 1;
     int32_t w;
     for (w = 0; w < 2; w++) {
-        dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+        dpari_entropy_largest(lanes, loss, at + loss->lo[w], at + loss->hi[w], &first, &most, &sum);
     }
     for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
-        below +=
-            dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+        below += dpari_entropy_below(lanes, loss, at + loss->lo[w], at + loss->hi[w],
+                                     most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
-        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
+        own = (1.0 - loss->smoothing) * dpari_element_get(loss->logits, loss->type, at + row);
     }
-    if (e->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
-        own += e->smoothing / (double)e->vocabulary * sum;
+    if (loss->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
+        own += loss->smoothing / (double)loss->vocabulary * sum;
     }
-    dpari_element_put(e->partial, e->type, 3 * token, most);
-    dpari_element_put(e->partial, e->type, 3 * token + 1, below);
-    dpari_element_put(e->partial, e->type, 3 * token + 2, own);
+    dpari_element_put(loss->partial, loss->type, 3 * token, most);
+    dpari_element_put(loss->partial, loss->type, 3 * token + 1, below);
+    dpari_element_put(loss->partial, loss->type, 3 * token + 2, own);
 }
 
 /* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
  * Returns NaN if no rank has an exponential above 0. */
-static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
+static double dpari_entropy_unite(const dpar_mem_cross_entropy *loss, int64_t token,
                                   double *subtracted)
 {
     double most = 0.0, sum = 0.0, own = 0.0;
     int first = 1;
     int32_t r;
-    for (r = 0; r < e->ranks; r++) {
-        const int64_t at = 3 * (r * e->tokens + token);
-        const double m = dpari_element_get(e->all, e->type, at);
-        own += dpari_element_get(e->all, e->type, at + 2);
-        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+    for (r = 0; r < loss->ranks; r++) {
+        const int64_t at = 3 * (r * loss->tokens + token);
+        const double m = dpari_element_get(loss->all, loss->type, at);
+        own += dpari_element_get(loss->all, loss->type, at + 2);
+        if (!(dpari_element_get(loss->all, loss->type, at + 1) <= 0.0) && (first || m > most)) {
             most = m;
             first = 0;
         }
     }
-    for (r = 0; r < e->ranks; r++) {
-        const int64_t at = 3 * (r * e->tokens + token);
-        const double s = dpari_element_get(e->all, e->type, at + 1);
+    for (r = 0; r < loss->ranks; r++) {
+        const int64_t at = 3 * (r * loss->tokens + token);
+        const double s = dpari_element_get(loss->all, loss->type, at + 1);
         if (!(s <= 0.0)) {
-            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
+            sum += s * dpari_exp(dpari_element_get(loss->all, loss->type, at) - most);
         }
     }
     *subtracted = own;
     return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
 }
 
-static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
+static void dpari_entropy_loss(const dpar_mem_cross_entropy *loss)
 {
     dpar_cross_entropy_sum made;
     double subtracted;
     int64_t i;
     dpari_zero(&made, sizeof made);
-    for (i = 0; i < e->tokens; i++) {
-        const int counts = dpari_entropy_counts(e, dpari_mem_at(&e->target, i));
-        const double lse = dpari_entropy_unite(e, i, &subtracted);
-        e->lse[i] = lse;
-        if (e->loss != NULL) {
-            e->loss[i] = counts ? lse - subtracted + e->z_loss * lse * lse : 0.0;
+    for (i = 0; i < loss->tokens; i++) {
+        const int counts = dpari_entropy_counts(loss, dpari_mem_at(&loss->target, i));
+        const double lse = dpari_entropy_unite(loss, i, &subtracted);
+        loss->lse[i] = lse;
+        if (loss->loss != NULL) {
+            loss->loss[i] = counts ? lse - subtracted + loss->z_loss * lse * lse : 0.0;
         }
         made.loss += counts ? lse - subtracted : 0.0;
-        made.z_loss += counts ? e->z_loss * lse * lse : 0.0;
+        made.z_loss += counts ? loss->z_loss * lse * lse : 0.0;
         made.tokens += counts;
     }
-    if (e->sum != NULL) {
-        *e->sum = made;
+    if (loss->sum != NULL) {
+        *loss->sum = made;
     }
 }
 
 /* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
  * V). */
-static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
-                              int64_t hi, const double *by)
+static void dpari_entropy_run(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
+                              int64_t lo, int64_t hi, const double *by)
 {
     if (lo < hi) {
-        (void)l->exps(dpari_entropy_at(e, lo), dpari_entropy_at(e, lo), e->type, by, hi - lo);
+        (void)lanes->exps(dpari_entropy_at(loss, lo), dpari_entropy_at(loss, lo), loss->type, by,
+                          hi - lo);
     }
 }
 
 /* Replaces the logits of a token by their gradient. Columns that are padding become 0. */
-static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
+static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                    int64_t token)
 {
-    const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
-    const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
-    const int counts = dpari_entropy_counts(e, target);
-    const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
-    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z_loss * lse);
-    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
-    unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    const int64_t bytes = dpar_type_bytes(loss->type), at = token * loss->rows;
+    const int64_t target = dpari_mem_at(&loss->target, token),
+                  row = dpari_mem_row(&loss->target, target);
+    const int counts = dpari_entropy_counts(loss, target);
+    const double smooth = loss->scale * loss->smoothing / (double)dpari_most(1, loss->vocabulary);
+    const double lse = loss->lse[token], factor = loss->scale * (1.0 + 2.0 * loss->z_loss * lse);
+    double hot = row >= 0 ? dpari_element_get(loss->logits, loss->type, at + row) : 0.0;
+    unsigned char *line = (unsigned char *)loss->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
     int64_t done = 0; /* columns before this one are done */
     int32_t w;
     for (w = 0; w < 2; w++) {
-        const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
+        const int64_t lo = loss->lo[w], hi = counts ? loss->hi[w] : lo;
         dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
-        dpari_entropy_run(l, e, at + lo, at + hi, by);
+        dpari_entropy_run(lanes, loss, at + lo, at + hi, by);
         done = hi;
     }
-    dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
+    dpari_zero(line + done * bytes, (size_t)((loss->rows - done) * bytes));
     if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
-        hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
-        dpari_element_put(e->logits, e->type, at + row, hot);
+        hot = factor * dpari_exp(hot - lse) - smooth - loss->scale * (1.0 - loss->smoothing);
+        dpari_element_put(loss->logits, loss->type, at + row, hot);
     }
 }
 
-static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
+static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
 {
-    const int some = e->tokens > 0, wide = some && e->rows > 0;
-    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
-        e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
-        !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
-        e->smoothing > 1.0) {
+    const int some = loss->tokens > 0, wide = some && loss->rows > 0;
+    if (loss->tokens < 0 || loss->rows < 0 || !dpari_is_wide(loss->type) || loss->lo[0] < 0 ||
+        loss->hi[0] < loss->lo[0] || loss->lo[1] < loss->hi[0] || loss->hi[1] < loss->lo[1] ||
+        loss->hi[1] > loss->rows || !dpari_mem_index_fits(&loss->target, loss->tokens) ||
+        !(loss->smoothing >= 0.0) || loss->smoothing > 1.0) {
         return 0;
     }
-    switch (e->phase) {
+    switch (loss->phase) {
     case DPAR_MEM_CROSS_ENTROPY_PART:
-        return !(wide && e->logits == NULL) && !(some && e->partial == NULL);
+        return !(wide && loss->logits == NULL) && !(some && loss->partial == NULL);
     case DPAR_MEM_CROSS_ENTROPY_LOSS:
-        return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
+        return loss->ranks > 0 && !(some && (loss->all == NULL || loss->lse == NULL));
     case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
-        return !(wide && e->logits == NULL) && !(some && e->lse == NULL);
+        return !(wide && loss->logits == NULL) && !(some && loss->lse == NULL);
     default: return 0;
     }
 }
 
-static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
+static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;
     (void)ctx;
-    if (!dpari_entropy_fits(e)) {
+    if (!dpari_entropy_fits(loss)) {
         return DPAR_E_ARG;
     }
-    if (e->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
-        dpari_entropy_loss(e);
+    if (loss->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
+        dpari_entropy_loss(loss);
         return DPAR_OK;
     }
-    l = dpari_lanes_for(e->tokens * e->rows);
-    for (i = 0; i < e->tokens; i++) {
-        if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-            dpari_entropy_part(&l, e, i);
+    l = dpari_lanes_for(loss->tokens * loss->rows);
+    for (i = 0; i < loss->tokens; i++) {
+        if (loss->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
+            dpari_entropy_part(&l, loss, i);
         } else {
-            dpari_entropy_gradient(&l, e, i);
+            dpari_entropy_gradient(&l, loss, i);
         }
     }
     return DPAR_OK;
@@ -544,7 +548,7 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
  * less). */
-static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
+static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
     const double nothing = -1e30; /* the lse of a query that sees no key is at most this */
@@ -558,9 +562,9 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
         less[k] = a > b ? b - a : a - b;
     }
-    (void)l->exps(less, less, DPAR_F64, by, rows);
+    (void)lanes->exps(less, less, DPAR_F64, by, rows);
     dpari_kern_copy(more, less, rows * 8, 0);
-    l->logs(more, rows);
+    lanes->logs(more, rows);
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
@@ -571,7 +575,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
         } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
-            dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
+            dpari_row_add(lanes, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
@@ -598,7 +602,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 /* Returns the scale of elements lo .. hi - 1. */
-static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
+static float dpari_quant_scale(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t lo,
                                int64_t hi)
 {
     const uint32_t nan = 0x7fc00000u;
@@ -607,103 +611,106 @@ static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q,
     int64_t i;
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        const uint32_t size = l->size(dpari_quant_read(q, i, n, room), n);
+        const uint32_t size = lanes->size(dpari_quant_read(call, i, n, room), n);
         most = size > most ? size : most;
     }
     dpari_elements_bits(&scale, most < 0x7f800000u ? &most : &nan, 4);
-    scale /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    scale /= call->code_type == DPAR_I8 ? 127.0f : 448.0f;
     return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
 /* Quantizes block b. */
-static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t b)
 {
-    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const float scale = dpari_quant_scale(l, q, lo, hi);
-    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    const int64_t lo = b * call->block, hi = dpari_least(lo + call->block, call->count);
+    const float scale = dpari_quant_scale(lanes, call, lo, hi);
+    unsigned char *code = (unsigned char *)call->code + b * call->code_step;
     float room[DPARI_ELEMENTS];
     int64_t i;
-    dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
+    dpari_elements_bits((unsigned char *)call->scale + b * call->scale_step, &scale, 4);
     if (!(scale > 0.0f)) {
         dpari_zero(code, (size_t)(hi - lo));
         return;
     }
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        l->codes(code + (i - lo), dpari_quant_read(q, i, n, room), scale, n, q->code_type);
+        lanes->codes(code + (i - lo), dpari_quant_read(call, i, n, room), scale, n,
+                     call->code_type);
     }
 }
 
-/* Returns the blocks of q as lanes.h describes them. */
-static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
+/* Returns the blocks of a call as lanes.h describes them. */
+static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;
-    b.code = (const unsigned char *)q->code;
-    b.scale = (const unsigned char *)q->scale;
-    b.code_step = q->code_step;
-    b.scale_step = q->scale_step;
-    b.block = q->block;
-    b.count = q->count;
-    b.type = q->code_type;
-    b.add = q->accumulate;
+    b.code = (const unsigned char *)call->code;
+    b.scale = (const unsigned char *)call->scale;
+    b.code_step = call->code_step;
+    b.scale_step = call->scale_step;
+    b.block = call->block;
+    b.count = call->count;
+    b.type = call->code_type;
+    b.add = call->accumulate;
     return b;
 }
 
 /* Dequantizes block b into a type other than F32. */
-DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
-                                              int64_t b)
+DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *lanes,
+                                              const dpar_mem_quantize *call, int64_t b)
 {
-    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    dpari_lanes_blocks part = dpari_quant_blocks(q);
+    const int64_t lo = b * call->block, hi = dpari_least(lo + call->block, call->count);
+    dpari_lanes_blocks part = dpari_quant_blocks(call);
     double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
     int64_t i;
-    part.code += b * q->code_step;
-    part.scale += b * q->scale_step;
+    part.code += b * call->code_step;
+    part.scale += b * call->scale_step;
     part.add = 0;
     for (i = lo; i < hi; i += DPARI_ELEMENTS, part.code += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
         part.block = part.count = n;
-        l->values(v, &part);
-        l->widen(x, v, n);
-        dpari_quant_give(q, x, i, n);
+        lanes->values(v, &part);
+        lanes->widen(x, v, n);
+        dpari_quant_give(call, x, i, n);
     }
 }
 
-static int dpari_quant_fits(const dpar_mem_quantize *q)
+static int dpari_quant_fits(const dpar_mem_quantize *call)
 {
-    if (q->count < 0 || !dpari_is_float(q->type) || (q->accumulate != 0 && q->accumulate != 1) ||
-        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+    if (call->count < 0 || !dpari_is_float(call->type) ||
+        (call->accumulate != 0 && call->accumulate != 1) ||
+        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
         return 0;
     }
-    if (q->format != 0) {
-        return dpari_micro_fits(q);
+    if (call->format != 0) {
+        return dpari_micro_fits(call);
     }
-    return q->block >= 1 && (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) &&
-           q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
+    return call->block >= 1 && (call->code_type == DPAR_I8 || call->code_type == DPAR_F8) &&
+           call->code_step >= call->block && call->scale_step >= 4 && call->scale_step % 4 == 0;
 }
 
 /* Returns the number of blocks. */
-static int64_t dpari_quant_count(const dpar_mem_quantize *q)
+static int64_t dpari_quant_count(const dpar_mem_quantize *call)
 {
-    return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
+    return dpari_ceil_div(call->count,
+                          call->format != 0 ? dpari_micro_elements(call->format) : call->block);
 }
 
-static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
+static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q) || q->accumulate) {
+    if (!dpari_quant_fits(call) || call->accumulate) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(q->count);
-    blocks = dpari_quant_count(q);
+    l = dpari_lanes_for(call->count);
+    blocks = dpari_quant_count(call);
     for (b = 0; b < blocks; b++) {
-        if (q->format != 0) {
-            dpari_micro_block(q, b);
+        if (call->format != 0) {
+            dpari_micro_block(call, b);
         } else {
-            dpari_quant_block(&l, q, b);
+            dpari_quant_block(&l, call, b);
         }
     }
     return DPAR_OK;
@@ -711,27 +718,27 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 
 /* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
  * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
-static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
+static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     dpari_lanes_blocks all;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q)) {
+    if (!dpari_quant_fits(call)) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(q->count);
-    blocks = dpari_quant_count(q);
-    if (q->type == DPAR_F32 && q->format == 0) {
-        all = dpari_quant_blocks(q);
-        l.values((float *)q->x, &all);
+    l = dpari_lanes_for(call->count);
+    blocks = dpari_quant_count(call);
+    if (call->type == DPAR_F32 && call->format == 0) {
+        all = dpari_quant_blocks(call);
+        l.values((float *)call->x, &all);
         return DPAR_OK;
     }
     for (b = 0; b < blocks; b++) {
-        if (q->format != 0) {
-            dpari_micro_unblock(q, b);
+        if (call->format != 0) {
+            dpari_micro_unblock(call, b);
         } else {
-            dpari_quant_values(&l, q, b);
+            dpari_quant_values(&l, call, b);
         }
     }
     return DPAR_OK;

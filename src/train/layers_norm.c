@@ -28,8 +28,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t step, int64_t count, double *to)
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
+                                   int64_t at, int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -40,7 +40,7 @@ DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t 
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
-        l->widen(to, (const float *)x + at, count);
+        lanes->widen(to, (const float *)x + at, count);
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
         for (i = 0; i < count; i++) {
@@ -54,7 +54,7 @@ DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t 
     }
 }
 
-DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, const void *x,
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *lanes, const void *x,
                                                        int32_t type, int64_t at, int64_t count,
                                                        double *room, int32_t *as)
 {
@@ -63,11 +63,11 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, con
         return (const unsigned char *)x + at * dpar_type_bytes(type);
     }
     *as = DPAR_F64;
-    dpari_row_read(l, x, type, at, 1, count, room);
+    dpari_row_read(lanes, x, type, at, 1, count, room);
     return room;
 }
 
-DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n)
 {
     int64_t i;
@@ -78,7 +78,7 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
             y[i] = keep * y[i] + scale * x[i];
         }
     } else {
-        l->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
+        lanes->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
     }
 }
 
@@ -107,35 +107,35 @@ typedef struct dpari_moments_held {
 
 /* Computes the moments of the elements held, in two passes, and merges them. No number is then far
  * from the mean that is subtracted from it. */
-static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
+static void dpari_moments_flush(const dpari_lanes *lanes, dpari_moments_held *h)
 {
     dpar_moments one;
     if (h->count > 0) {
         one.count = (double)h->count;
-        one.mean = l->total(h->part, DPAR_F64, h->count) / one.count;
-        one.m2 = l->about(h->part, DPAR_F64, one.mean, h->count);
+        one.mean = lanes->total(h->part, DPAR_F64, h->count) / one.count;
+        one.m2 = lanes->about(h->part, DPAR_F64, one.mean, h->count);
         dpari_moments_merge(h->to, &one);
     }
     h->count = 0;
 }
 
 /* Reads a row into h, and merges each full part. */
-static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
+static void dpari_moments_row(const dpari_lanes *lanes, const dpar_mem_moments *m, int64_t at,
                               int64_t step, int64_t count, dpari_moments_held *h)
 {
     int64_t k, some;
     for (k = 0; k < count; k += some) {
         some = dpari_least(DPARI_ROW_PART - h->count, count - k);
-        dpari_row_read(l, m->x, m->type, at + k * step, step, some, h->part + h->count);
+        dpari_row_read(lanes, m->x, m->type, at + k * step, step, some, h->part + h->count);
         h->count += some;
         if (h->count == DPARI_ROW_PART) {
-            dpari_moments_flush(l, h);
+            dpari_moments_flush(lanes, h);
         }
     }
 }
 
 /* Computes the moments of a plane, row by row along the last dim. */
-static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
+static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments *m, int64_t plane,
                                 dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
@@ -151,7 +151,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
     held.count = 0;
     held.to = to;
     do {
-        dpari_moments_row(l, m, first, last >= 0 ? m->stride[last] : 0,
+        dpari_moments_row(lanes, m, first, last >= 0 ? m->stride[last] : 0,
                           last >= 0 ? m->extent[last] : 1, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
@@ -162,7 +162,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
             at[d] = 0;
         }
     } while (d >= 0);
-    dpari_moments_flush(l, &held);
+    dpari_moments_flush(lanes, &held);
 }
 
 /* Returns the number of points of a plane. */
@@ -223,25 +223,27 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
 /* ---- norms ----------------------------------------------------------------------------------- */
 
 /* Returns the scale of the channel of a plane. */
-static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+static double dpari_norm_scale(const dpar_mem_norm *call, int64_t plane)
 {
-    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
+    return call->scale != NULL ? dpari_element_get(call->scale, call->type, plane % call->channels)
+                               : 1.0;
 }
 
 /* Returns the set that a plane belongs to: its channel, or the group of its sample. */
-static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+static int64_t dpari_norm_set(const dpar_mem_norm *call, int64_t plane)
 {
-    const int64_t channel = plane % m->channels;
-    return m->groups == 0 ? channel
-                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+    const int64_t channel = plane % call->channels;
+    return call->groups == 0
+               ? channel
+               : plane / call->channels * call->groups + channel / (call->channels / call->groups);
 }
 
 /* Advances `at` to the next row of a plane. Returns 0 at the end. */
-static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
+static int dpari_norm_row(const dpar_mem_norm *call, int64_t *at)
 {
     int32_t d;
-    for (d = m->dims - 2; d >= 0; d--) {
-        if (++at[d] < m->extent[d]) {
+    for (d = call->dims - 2; d >= 0; d--) {
+        if (++at[d] < call->extent[d]) {
             return 1;
         }
         at[d] = 0;
@@ -250,177 +252,185 @@ static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 }
 
 /* Returns the element at which a row begins. */
-static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+static int64_t dpari_norm_at(const dpar_mem_norm *call, const dpar_mem_planes *p, int64_t plane,
                              const int64_t *at)
 {
     int64_t first = plane * p->step;
     int32_t d;
-    for (d = 0; d + 1 < m->dims; d++) {
+    for (d = 0; d + 1 < call->dims; d++) {
         first += at[d] * p->stride[d];
     }
     return first;
 }
 
 /* Returns the elements from one point of a row to the next. */
-static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+static int64_t dpari_norm_step(const dpar_mem_norm *call, const dpar_mem_planes *p)
 {
-    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+    return call->dims > 0 ? p->stride[call->dims - 1] : 0;
 }
 
 /* Sets `at` to the first row. Returns the length of a row, or 0 if the plane has no points. */
-static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_layer_points(m->extent, m->dims) == 0 ? 0
-           : m->dims > 0                               ? m->extent[m->dims - 1]
-                                                       : 1;
+    return dpari_layer_points(call->extent, call->dims) == 0 ? 0
+           : call->dims > 0                                  ? call->extent[call->dims - 1]
+                                                             : 1;
 }
 
 /* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
  * `room`. */
-static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
+static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm *call,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
 {
     if (direct) {
-        return (const unsigned char *)p->data + at * dpar_type_bytes(m->type);
+        return (const unsigned char *)p->data + at * dpar_type_bytes(call->type);
     }
-    dpari_row_read(l, p->data, m->type, at, dpari_norm_step(m, p), count, room);
+    dpari_row_read(lanes, p->data, call->type, at, dpari_norm_step(call, p), count, room);
     return room;
 }
 
-static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
+static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t count,
+                             const double *from)
 {
-    const int64_t step = dpari_norm_step(m, &m->to);
+    const int64_t step = dpari_norm_step(call, &call->to);
     int64_t i;
     for (i = 0; i < count; i++) {
-        dpari_element_put(m->to.data, m->type, at + i * step, from[i]);
+        dpari_element_put(call->to.data, call->type, at + i * step, from[i]);
     }
 }
 
 /* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
-static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
 {
     int64_t i;
     int32_t r;
     for (i = 0; i < sets; i++) {
         dpar_moments all;
         dpari_zero(&all, sizeof all);
-        for (r = 0; r < m->ranks; r++) {
-            const double *one = m->all + 3 * (r * sets + i);
+        for (r = 0; r < call->ranks; r++) {
+            const double *one = call->all + 3 * (r * sets + i);
             dpar_moments part;
             part.count = one[0];
             part.mean = one[1];
             part.m2 = one[2];
             dpari_moments_merge(&all, &part);
         }
-        m->saved[2 * i] = all.mean;
-        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+        call->saved[2 * i] = all.mean;
+        call->saved[2 * i + 1] =
+            1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + call->epsilon);
     }
 }
 
-static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
+static void *dpari_norm_there(const dpar_mem_norm *call, int64_t at)
 {
-    return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
+    return (unsigned char *)call->to.data + at * dpar_type_bytes(call->type);
 }
 
 /* Computes y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
 {
-    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->to);
     const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[DPARI_ROW_PART];
     double by[3];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
-    by[0] = saved[1] * dpari_norm_scale(m, plane);
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
+    by[0] = saved[1] * dpari_norm_scale(call, plane);
     by[1] = saved[0];
-    by[2] = m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
+    by[2] = call->shift != NULL ? dpari_element_get(call->shift, call->type, plane % call->channels)
+                                : 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room);
-            l->line(direct ? dpari_norm_there(m, out + k) : room, x, type, by, some);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room);
+            lanes->line(direct ? dpari_norm_there(call, out + k) : room, x, type, by, some);
             if (!direct) {
-                dpari_norm_write(m, out + k * step_out, some, room);
+                dpari_norm_write(call, out + k * step_out, some, room);
             }
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
+static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
                             double *sum)
 {
-    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
     const double mean = saved[0], inverse = saved[1];
     double total;
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->dy);
     const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
             const void *g =
-                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
-            sum[1] += l->product(g, x, type, mean, some, &total) * inverse;
+                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
+            sum[1] += lanes->product(g, x, type, mean, some, &total) * inverse;
             sum[0] += total;
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
-static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t sets)
 {
-    const double points = (double)dpari_layer_points(m->extent, m->dims);
+    const double points = (double)dpari_layer_points(call->extent, call->dims);
     int64_t p;
-    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
-    for (p = 0; p < m->planes; p++) {
-        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
-        dpari_norm_sums(l, m, p, sum);
-        t[0] += sum[0] * dpari_norm_scale(m, p);
-        t[1] += sum[1] * dpari_norm_scale(m, p);
+    dpari_zero(call->total, (size_t)(3 * sets) * sizeof *call->total);
+    for (p = 0; p < call->planes; p++) {
+        double *t = &call->total[3 * dpari_norm_set(call, p)], *sum = &call->sums[2 * p];
+        dpari_norm_sums(lanes, call, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(call, p);
+        t[1] += sum[1] * dpari_norm_scale(call, p);
         t[2] += points;
-        if (m->shift_gradient != NULL) {
-            m->shift_gradient[p % m->channels] += sum[0];
+        if (call->shift_gradient != NULL) {
+            call->shift_gradient[p % call->channels] += sum[0];
         }
-        if (m->scale_gradient != NULL) {
-            m->scale_gradient[p % m->channels] += sum[1];
+        if (call->scale_gradient != NULL) {
+            call->scale_gradient[p % call->channels] += sum[1];
         }
     }
 }
 
 /* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
  * deviation, where xhat = (x - mean) / deviation. */
-static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
 {
-    const int64_t set = dpari_norm_set(m, plane);
-    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
-    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
-    const double inverse = m->saved[2 * set + 1];
-    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
-    const int64_t step_to = dpari_norm_step(m, &m->to);
+    const int64_t set = dpari_norm_set(call, plane);
+    const double *total = &call->total[3 * set], scale = dpari_norm_scale(call, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = call->saved[2 * set];
+    const double inverse = call->saved[2 * set + 1];
+    const int64_t step_in = dpari_norm_step(call, &call->x),
+                  step_out = dpari_norm_step(call, &call->dy);
+    const int64_t step_to = dpari_norm_step(call, &call->to);
     const int direct = step_in == 1 && step_out == 1 && step_to == 1;
-    const int32_t type = direct ? m->type : DPAR_F64;
+    const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
     double by[5];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
     by[0] = inverse;
     by[1] = scale;
     by[2] = total[0] / n;
@@ -430,69 +440,71 @@ static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, in
         return;
     }
     do {
-        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
-        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
-        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
+        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t to = dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *x =
+                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
             const void *g =
-                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
-            l->slope(direct ? dpari_norm_there(m, to + k) : room[0], x, g, type, by, some);
+                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
+            lanes->slope(direct ? dpari_norm_there(call, to + k) : room[0], x, g, type, by, some);
             if (!direct) {
-                dpari_norm_write(m, to + k * step_to, some, room[0]);
+                dpari_norm_write(call, to + k * step_to, some, room[0]);
             }
         }
-    } while (dpari_norm_row(m, at));
+    } while (dpari_norm_row(call, at));
 }
 
 /* True if no array that the phase needs is NULL. */
-static int dpari_norm_fits(const dpar_mem_norm *m)
+static int dpari_norm_fits(const dpar_mem_norm *call)
 {
-    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
-    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
-    for (d = 0; d < m->dims && !negative; d++) {
-        negative = m->extent[d] < 0;
+    const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = call->phase == DPAR_MEM_NORM_APPLY || call->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = call->dims < 0 || call->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < call->dims && !negative; d++) {
+        negative = call->extent[d] < 0;
     }
-    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
-        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
-        m->planes % m->channels != 0 || m->groups < 0 ||
-        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+    if (negative || call->phase < DPAR_MEM_NORM_MERGE || call->phase > DPAR_MEM_NORM_GRADIENT ||
+        !dpari_is_wide(call->type) || call->planes < 0 || call->channels < 1 ||
+        call->planes % call->channels != 0 || call->groups < 0 ||
+        (call->groups > 0 && call->channels % call->groups != 0) || call->ranks < 0) {
         return 0;
     }
-    if (m->planes == 0) {
+    if (call->planes == 0) {
         return 1;
     }
-    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
-        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+    if (call->saved == NULL || (!walks && call->all == NULL && call->ranks > 0) ||
+        (sums && call->sums == NULL) ||
+        (call->phase >= DPAR_MEM_NORM_SUMS && call->total == NULL)) {
         return 0;
     }
-    return dpari_layer_points(m->extent, m->dims) == 0 || !walks ||
-           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
-            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+    return dpari_layer_points(call->extent, call->dims) == 0 || !walks ||
+           (call->x.data != NULL && (!writes || call->to.data != NULL) &&
+            (call->phase < DPAR_MEM_NORM_SUMS || call->dy.data != NULL));
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 {
     dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
-    if (!dpari_norm_fits(m)) {
+    if (!dpari_norm_fits(call)) {
         return DPAR_E_ARG;
     }
-    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
-    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
-    if (m->phase == DPAR_MEM_NORM_MERGE) {
-        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
-    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
-        dpari_norm_totals(&l, m, m->planes > 0 ? sets : 0);
+    l = dpari_lanes_for(call->planes * dpari_layer_points(call->extent, call->dims));
+    sets = call->groups == 0 ? call->channels : call->planes / call->channels * call->groups;
+    if (call->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(call, call->planes > 0 ? sets : 0);
+    } else if (call->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(&l, call, call->planes > 0 ? sets : 0);
     }
-    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(&l, m, p);
+    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(&l, call, p);
     }
-    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(&l, m, p);
+    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(&l, call, p);
     }
     return DPAR_OK;
 }

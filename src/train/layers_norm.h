@@ -8,7 +8,7 @@
 #include "layers.h"
 
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
-DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call);
 
 /* Loops over a row process this many elements at a time. */
 enum { DPARI_ROW_PART = 256 };
@@ -18,14 +18,14 @@ enum { DPARI_ROW_PART = 256 };
 #define DPARI_ROW
 #endif
 /* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t step, int64_t count, double *to);
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
+                                   int64_t at, int64_t step, int64_t count, double *to);
 /* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
  * `room`. *as receives their type. */
-DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
 /* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
-DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
 #endif

@@ -9,32 +9,33 @@
 #include "random_private.h"
 
 /* Converts elements of another type than F32 in `room`. */
-DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
+DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *call, int64_t i,
                                                       int64_t n, float *room)
 {
     double x[DPARI_ELEMENTS];
-    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_load(x, call->x, i, n, call->type);
     dpari_elements_store(room, x, 0, n, DPAR_F32);
     return room;
 }
 
-DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int64_t i, int64_t n,
                                              float *room)
 {
-    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
+    return call->type == DPAR_F32 ? (const float *)call->x + i
+                                  : dpari_quant_narrow(call, i, n, room);
 }
 
-DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
-    if (q->accumulate) {
-        dpari_elements_load(y, q->x, i, n, q->type);
+    if (call->accumulate) {
+        dpari_elements_load(y, call->x, i, n, call->type);
         for (k = 0; k < n; k++) {
             x[k] = y[k] + x[k];
         }
     }
-    dpari_elements_store(q->x, x, i, n, q->type);
+    dpari_elements_store(call->x, x, i, n, call->type);
 }
 
 /* A format: the floats of few bits that its codes are, and its blocks. */
@@ -58,15 +59,15 @@ static const dpari_micro *dpari_micro_of(int32_t format)
     return &all[format - DPAR_MEM_MXFP8];
 }
 
-DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q)
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *call)
 {
     const dpari_micro *f;
-    if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
+    if (call->format < DPAR_MEM_MXFP8 || call->format > DPAR_MEM_NVFP4) {
         return 0;
     }
-    f = dpari_micro_of(q->format);
-    return q->code_step >= f->block * f->bits / 8 && q->scale_step >= 1 &&
-           (q->stochastic == 0 || q->stochastic == 1);
+    f = dpari_micro_of(call->format);
+    return call->code_step >= f->block * f->bits / 8 && call->scale_step >= 1 &&
+           (call->stochastic == 0 || call->stochastic == 1);
 }
 
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
@@ -108,14 +109,14 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 }
 
 /* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
-DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
+DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, const dpari_micro *f,
                                              uint32_t scale)
 {
     uint32_t bits = scale << 23;
     float x;
     if (f->block == DPARI_MICRO_NV) {
         x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
-        return q->tensor != NULL ? x * *q->tensor : x;
+        return call->tensor != NULL ? x * *call->tensor : x;
     }
     if (scale == 0xffu) {
         bits = 0x7fc00000u; /* NaN */
@@ -127,7 +128,8 @@ DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const d
 }
 
 /* Returns the scale of a block whose largest |x| has the bits `most`. */
-static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
+static uint32_t dpari_micro_scale(const dpar_mem_quantize *call, const dpari_micro *f,
+                                  uint32_t most)
 {
     const int nv = f->block == DPARI_MICRO_NV;
     float x;
@@ -139,37 +141,37 @@ static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro 
     }
     dpari_elements_bits(&x, &most, 4);
     x /= 6.0f;
-    if (q->tensor != NULL) {
-        x /= *q->tensor;
+    if (call->tensor != NULL) {
+        x /= *call->tensor;
     }
     dpari_elements_bits(&most, &x, 4);
     return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
 }
 
-DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *call, int64_t b)
 {
-    const dpari_micro *f = dpari_micro_of(q->format);
-    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
-    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    const dpari_micro *f = dpari_micro_of(call->format);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, call->count - lo);
+    unsigned char *code = (unsigned char *)call->code + b * call->code_step;
     float room[DPARI_ELEMENTS], by;
-    const float *x = dpari_quant_read(q, lo, n, room);
+    const float *x = dpari_quant_read(call, lo, n, room);
     uint32_t words[4], size, most = 0, scale, c;
     int64_t i;
     for (i = 0; i < n; i++) {
         dpari_elements_bits(&size, &x[i], 4);
         most = (size & 0x7fffffffu) > most ? size & 0x7fffffffu : most;
     }
-    scale = dpari_micro_scale(q, f, most);
-    ((unsigned char *)q->scale)[b * q->scale_step] = (unsigned char)scale;
-    by = dpari_micro_unit(q, f, scale);
+    scale = dpari_micro_scale(call, f, most);
+    ((unsigned char *)call->scale)[b * call->scale_step] = (unsigned char)scale;
+    by = dpari_micro_unit(call, f, scale);
     for (i = 0; i < n; i++) {
-        const uint64_t at = q->index + (uint64_t)(lo + i);
+        const uint64_t at = call->index + (uint64_t)(lo + i);
         const float v = by > 0.0f ? x[i] / by : 0.0f; /* 0 if the scale is 0 or NaN */
         dpari_elements_bits(&size, &v, 4);
-        if (q->stochastic && (i == 0 || at % 4 == 0)) {
-            dpari_random_block(q->seed, q->stream, at / 4, words);
+        if (call->stochastic && (i == 0 || at % 4 == 0)) {
+            dpari_random_block(call->seed, call->stream, at / 4, words);
         }
-        c = dpari_micro_code(f, size & 0x7fffffffu, q->stochastic ? &words[at % 4] : NULL);
+        c = dpari_micro_code(f, size & 0x7fffffffu, call->stochastic ? &words[at % 4] : NULL);
         c |= c != 0 ? size >> 31 << (f->bits - 1) : 0;
         if (f->bits == 8) {
             code[i] = (unsigned char)c;
@@ -179,13 +181,14 @@ DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     }
 }
 
-DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b)
 {
-    const dpari_micro *f = dpari_micro_of(q->format);
+    const dpari_micro *f = dpari_micro_of(call->format);
     const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);
-    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
-    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
-    const float by = dpari_micro_unit(q, f, ((const unsigned char *)q->scale)[b * q->scale_step]);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, call->count - lo);
+    const unsigned char *code = (const unsigned char *)call->code + b * call->code_step;
+    const float by =
+        dpari_micro_unit(call, f, ((const unsigned char *)call->scale)[b * call->scale_step]);
     double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
     int64_t i;
@@ -199,5 +202,5 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
         }
     }
     dpari_elements_load(x, v, 0, n, DPAR_F32);
-    dpari_quant_give(q, x, lo, n);
+    dpari_quant_give(call, x, lo, n);
 }

@@ -7,23 +7,24 @@
 #include "../base/arith.h"
 #include "layers.h"
 
-/* True if q is in the domain of its format. The caller has checked what all formats have in
+/* True if the call is in the domain of its format. The caller has checked what all formats have in
  * common. */
-DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *call);
 /* Returns the elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Quantize and dequantize block b of a q that fits. */
-DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
-DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
+/* Quantize and dequantize block b of a call that fits. */
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *call, int64_t b);
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b);
 
 /* ---- for all formats ---- */
 
 /* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
  * `room`. */
-DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int64_t i, int64_t n,
                                              float *room);
-/* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
+/* Stores n numbers in elements i .. i + n - 1 of call->x. With call->accumulate it adds them, and
  * overwrites its argument x. */
-DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i,
+                                     int64_t n);
 
 #endif

@@ -13,15 +13,15 @@
 #include "optimizer_private.h"
 #include "random_private.h"
 
-DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
+DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
 {
-    dpari_zero(o, sizeof *o);
-    o->kind = kind;
+    dpari_zero(optimizer, sizeof *optimizer);
+    optimizer->kind = kind;
     if (kind == DPAR_OPTIMIZER_ADAMW) {
-        o->beta1 = 0.9;
-        o->beta2 = 0.999;
-        o->epsilon = 1e-8;
-        o->decay = 0.01;
+        optimizer->beta1 = 0.9;
+        optimizer->beta2 = 0.999;
+        optimizer->epsilon = 1e-8;
+        optimizer->decay = 0.01;
     }
 }
 
@@ -31,18 +31,19 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer)
 {
-    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW) {
         return 2;
     }
-    return o->momentum > 0.0 ? 1 : 0;
+    return optimizer->momentum > 0.0 ? 1 : 0;
 }
 
-DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
+                                                   int32_t weight_type)
 {
-    if (o->moment_type != DPAR_TYPE_NONE) {
-        return o->moment_type;
+    if (optimizer->moment_type != DPAR_TYPE_NONE) {
+        return optimizer->moment_type;
     }
     return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -60,53 +61,54 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     return DPAR_E_ARG;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                                     int32_t *moments, int32_t *moment_type,
-                                                     dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer,
+                                                     int32_t weight_type, int32_t *moments,
+                                                     int32_t *moment_type, dpar_why *why)
 {
-    if (o == NULL) {
+    if (optimizer == NULL) {
         return dpari_wrong(why, "optimizer: the optimizer is NULL");
     }
-    if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
-        (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
+    if ((optimizer->kind != DPAR_OPTIMIZER_ADAMW && optimizer->kind != DPAR_OPTIMIZER_SGD) ||
+        (optimizer->nesterov != 0 && optimizer->nesterov != 1) ||
+        (optimizer->stochastic != 0 && optimizer->stochastic != 1)) {
         return dpari_wrong(
             why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
-            o->kind, o->nesterov, o->stochastic);
+            optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
-    if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
+    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
         return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
-                           dpar_type_name(o->moment_type));
+                           dpar_type_name(optimizer->moment_type));
     }
-    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
+    if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
         return dpari_optimizer_say(
-            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", o->decay);
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", optimizer->decay);
     }
-    if (o->kind == DPAR_OPTIMIZER_ADAMW &&
-        (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
-         !dpari_finite(o->epsilon))) {
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW &&
+        (!dpari_optim_share(optimizer->beta1) || !dpari_optim_share(optimizer->beta2) ||
+         !(optimizer->epsilon > 0.0) || !dpari_finite(optimizer->epsilon))) {
         return dpari_optimizer_say(
             why,
             "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
             "epsilon %.9g (above 0, finite)",
-            o->beta1, o->beta2, o->epsilon);
+            optimizer->beta1, optimizer->beta2, optimizer->epsilon);
     }
-    if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
+    if (optimizer->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(optimizer->momentum)) {
         return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
-                                   o->momentum);
+                                   optimizer->momentum);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
                            dpar_type_name(weight_type));
     }
-    if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
+    if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
             why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
     }
     if (moments != NULL) {
-        *moments = dpari_optimizer_moments(o);
+        *moments = dpari_optimizer_moments(optimizer);
     }
     if (moment_type != NULL) {
-        *moment_type = dpari_optimizer_moment_type(o, weight_type);
+        *moment_type = dpari_optimizer_moment_type(optimizer, weight_type);
     }
     return DPAR_OK;
 }
@@ -420,28 +422,28 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
 
     /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
      * and the CPU. */
-    static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
+    static void dpari_optim_update(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_OPTIMIZER_ADAMW;
+    const int f64 = type == DPAR_F64, adamw = optimizer->kind == DPAR_OPTIMIZER_ADAMW;
 #if DPARI_OPTIM_WIDE
     if (now->wide > 1 && !f64 && n % 8 == 0) {
-        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);
+        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(optimizer, now, p, n);
         return;
     }
     if (now->wide) {
         if (adamw) {
-            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(o, now, p, n);
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(optimizer, now, p, n);
         } else {
-            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(o, now, p, n);
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(optimizer, now, p, n);
         }
         return;
     }
 #endif
     if (adamw) {
-        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(o, now, p, n);
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(optimizer, now, p, n);
     } else {
-        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(o, now, p, n);
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(optimizer, now, p, n);
     }
 }
 
@@ -449,29 +451,30 @@ enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
 /* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
  * for it. Weights and moments use different random numbers. */
-static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
-                              void *to, int32_t type, const double *from, int64_t i, int64_t n)
+static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                              int32_t what, void *to, int32_t type, const double *from, int64_t i,
+                              int64_t n)
 {
     const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
     const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
     float f[DPARI_ELEMENTS];
-    if (type != DPAR_BF16 || !o->stochastic) {
+    if (type != DPAR_BF16 || !optimizer->stochastic) {
         dpari_elements_store(to, from, i, n, type);
         return;
     }
     dpari_elements_store(f, from, 0, n, DPAR_F32);
-    dpari_random_round((unsigned char *)to + 2 * i, f, n, o->seed, stream, now->index + (uint64_t)i,
-                       what == DPARI_OPTIM_V ? 0 : 16);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, optimizer->seed, stream,
+                       now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 /* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
  * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
  * that were updated. */
-static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
+static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
     const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
-    const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
+    const int32_t type = p->weight_type, moments = dpari_optimizer_moments(optimizer);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
     dpari_optim_arrays all;
@@ -491,13 +494,14 @@ static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now
             dpari_kern_convert(g, DPAR_F32, from, p->gradient_type, some);
             all.g = g;
         }
-        dpari_optim_update(o, now, &all, type, some);
+        dpari_optim_update(optimizer, now, &all, type, some);
     }
     return n;
 }
 
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor)
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
+                                         const dpar_optimizer_piece *p, int64_t t, double rate,
+                                         double factor)
 {
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
@@ -505,7 +509,8 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     dpari_optim_arrays blocks;
     dpari_optim_now now;
     int64_t i;
-    if (p == NULL || dpar_optimizer_check(o, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+    if (p == NULL ||
+        dpar_optimizer_check(optimizer, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
         t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
@@ -513,9 +518,9 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     }
     now.rate = rate;
     now.factor = factor;
-    now.shrink = 1.0 - rate * o->decay;
-    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
-    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    now.shrink = 1.0 - rate * optimizer->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(optimizer->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
@@ -523,7 +528,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
-    for (i = dpari_optim_direct(o, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
+    for (i = dpari_optim_direct(optimizer, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
         dpari_elements_load(w, p->weight, i, n, p->weight_type);
         if (factor != 0.0) {
@@ -536,14 +541,14 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
             dpari_elements_load(v, p->v, i, n, type);
         }
         /* elements after n are ignored */
-        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
+        dpari_optim_update(optimizer, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
-            dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         }
         if (moments > 0) {
-            dpari_optim_store(o, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
         }
-        dpari_optim_store(o, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
+        dpari_optim_store(optimizer, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
     }
     return DPAR_OK;
 }

@@ -53,7 +53,7 @@ typedef struct dpar_optimizer {
 /* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
  * epsilon 1e-8 and decay 0.01, as torch.optim.AdamW has. DPAR_OPTIMIZER_SGD has neither momentum
  * nor decay. Local. O(1). */
-DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
+DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 /* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
  * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
@@ -63,7 +63,7 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
  * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
  * decay is at least 0, and epsilon is above 0. */
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
 /* A piece of the parameters: elements index .. index + count - 1 of all of them. */
@@ -86,8 +86,9 @@ typedef struct dpar_optimizer_piece {
  * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
  * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
  * pointer that is NULL. */
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor);
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
+                                         const dpar_optimizer_piece *p, int64_t t, double rate,
+                                         double factor);
 
 /* Returns the factor that reduces the norm of the gradients to at most `limit`: min(1, limit /
  * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it. A limit of 0 or less gives 1. A

@@ -8,9 +8,10 @@
 #include "optimizer.h"
 
 /* Returns the number of moments of an optimizer: 2, 1 or 0. */
-DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer);
 /* Returns the type of the moments for weights of this type. */
-DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
+                                                   int32_t weight_type);
 /* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);

@@ -77,12 +77,13 @@ static int dpari_pl_passes(int32_t kind)
 
 /* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
  * none. */
-static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
+static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_action *action,
+                                  int takes)
 {
-    if ((a->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
-        return dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage);
+    if ((action->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
+        return dpar_schedule_partner(schedule, DPAR_ACTION_RECV_F, action->stage);
     }
-    return dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
+    return dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, action->stage);
 }
 
 /* Returns the elements of the output of a stage. */
@@ -93,12 +94,12 @@ static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 
 /* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
  * it is the output of the earlier one, in both directions. */
-static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
+static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *action, int forward,
                                 int takes)
 {
     const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
     const int32_t stage =
-        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
+        own ? action->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, action->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
@@ -108,16 +109,16 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 /* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
 {
-    const dpar_schedule *s = o->schedule;
+    const dpar_schedule *schedule = o->schedule;
     int32_t i;
-    if (dpari_schedule_slots_bytes(s) < 0) {
-        const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
+    if (dpari_schedule_slots_bytes(schedule) < 0) {
+        const dpar_status st = dpar_schedule_check(schedule, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
-    if (s->ranks != comm->size) {
+    if (schedule->ranks != comm->size) {
         return dpari_wrong(why,
                            "pipeline: the schedule is for %d ranks, but the communicator has %d",
-                           s->ranks, comm->size);
+                           schedule->ranks, comm->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
         return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
@@ -136,7 +137,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
             why, "pipeline: activation_bytes is %ld and weight_bytes %ld, but must be 0 to 2^40",
             o->activation_bytes, o->weight_bytes);
     }
-    for (i = 0; i < s->stages; i++) {
+    for (i = 0; i < schedule->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
             return dpari_wrong(
@@ -152,11 +153,11 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
 }
 
 /* Returns the number of messages of a rank. */
-static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
+static int64_t dpari_pl_count_messages(const dpar_schedule *schedule, int32_t rank)
 {
     int64_t k, n = 0;
-    for (k = s->begin[rank]; k < s->begin[rank + 1]; k++) {
-        n += dpari_pl_is_message(s->action[k].kind);
+    for (k = schedule->begin[rank]; k < schedule->begin[rank + 1]; k++) {
+        n += dpari_pl_is_message(schedule->action[k].kind);
     }
     return n;
 }
@@ -172,73 +173,76 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of this rank] local slots that are free again */
 } dpari_pl_scratch;
 
-/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
- * only counts. The schedule has been checked. */
-static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *comm,
-                           const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
+/* Places the parts of a pipeline in memory, the struct first, and returns their total size; with
+ * memory NULL only counts. The schedule has been checked. */
+static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_comm *comm,
+                           const dpar_schedule *schedule, dpari_pl_scratch *w, int64_t *bytes)
 {
-    const int64_t n = s->begin[comm->rank + 1] - s->begin[comm->rank];
-    const int64_t messages = dpari_pl_count_messages(s, comm->rank);
+    const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
+    const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *p);
-    dpari_zero(p, sizeof *p);
-    p->actions = n;
-    p->messages = messages;
-    p->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *p->item);
-    p->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *p->work);
-    p->index = (int64_t *)dpari_room_take(&r, messages, sizeof *p->index);
-    p->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *p->seen);
-    p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
-    p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
-    p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
+    (void)dpari_room_take(&r, 1, sizeof *pipeline);
+    dpari_zero(pipeline, sizeof *pipeline);
+    pipeline->actions = n;
+    pipeline->messages = messages;
+    pipeline->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *pipeline->item);
+    pipeline->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *pipeline->work);
+    pipeline->index = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->index);
+    pipeline->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *pipeline->seen);
+    pipeline->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->of_receive);
+    pipeline->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *pipeline->of_send);
+    pipeline->rank_actions =
+        (int64_t *)dpari_room_take(&r, schedule->ranks, sizeof *pipeline->rank_actions);
     dpari_zero(&run, sizeof(run));
     run.transport = DPAR_TRANSPORT_BLOCKING;
-    w->bytes = dpari_most(dpari_schedule_slots_bytes(s), dpari_schedule_check_bytes(s, &run));
+    w->bytes = dpari_most(dpari_schedule_slots_bytes(schedule),
+                          dpari_schedule_check_bytes(schedule, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
-    w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
-    w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
-    w->cell =
-        (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micro_batches, sizeof *w->cell);
+    w->slots = (dpar_action_slots *)dpari_room_take(&r, schedule->begin[schedule->ranks],
+                                                    sizeof *w->slots);
+    w->counts = (dpar_slot_counts *)dpari_room_take(&r, schedule->ranks, sizeof *w->counts);
+    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)schedule->chain * schedule->micro_batches,
+                                          sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
-    const dpar_schedule *s = o->schedule;
+    const dpar_schedule *schedule = o->schedule;
     int64_t k;
     int32_t i;
-    dpari_fact(f, "schedule->ranks", 0, s->ranks);
-    dpari_fact(f, "schedule->stages", 0, s->stages);
-    dpari_fact(f, "schedule->micro_batches", 0, s->micro_batches);
-    dpari_fact(f, "schedule->chain", 0, s->chain);
-    dpari_fact(f, "schedule->slices", 0, s->slices);
-    for (i = 0; i < s->ranks; i++) {
-        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
+    dpari_fact(facts, "schedule->ranks", 0, schedule->ranks);
+    dpari_fact(facts, "schedule->stages", 0, schedule->stages);
+    dpari_fact(facts, "schedule->micro_batches", 0, schedule->micro_batches);
+    dpari_fact(facts, "schedule->chain", 0, schedule->chain);
+    dpari_fact(facts, "schedule->slices", 0, schedule->slices);
+    for (i = 0; i < schedule->ranks; i++) {
+        dpari_fact(facts, "schedule->begin[#]", i + 1, schedule->begin[i + 1]);
     }
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        const dpar_action *a = &s->action[k];
-        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
-        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
-        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
-        dpari_fact(f, "schedule->action[#].micro_batch", k, a->micro_batch);
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        const dpar_action *action = &schedule->action[k];
+        dpari_fact(facts, "schedule->action[#].kind", k, action->kind);
+        dpari_fact(facts, "schedule->action[#].joined", k, action->joined);
+        dpari_fact(facts, "schedule->action[#].stage", k, action->stage);
+        dpari_fact(facts, "schedule->action[#].micro_batch", k, action->micro_batch);
     }
-    for (i = 0; i < s->stages; i++) {
-        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
-        dpari_fact(f, "count_per_stage[#]", i, dpari_pl_elements(o, i));
+    for (i = 0; i < schedule->stages; i++) {
+        dpari_fact(facts, "schedule->rank_of[#]", i, schedule->rank_of[i]);
+        dpari_fact(facts, "count_per_stage[#]", i, dpari_pl_elements(o, i));
     }
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact(f, "tag", 0, o->tag);
-    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
-    dpari_fact(f, "no_final_barrier", 0, o->no_final_barrier != 0);
-    dpari_fact(f, "start != NULL", 0, o->start != NULL);
-    dpari_fact(f, "tied_count", 0, o->tied_count);
-    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
+    dpari_fact_type(facts, "type", 0, o->type);
+    dpari_fact(facts, "tag", 0, o->tag);
+    dpari_fact(facts, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(facts, "no_final_barrier", 0, o->no_final_barrier != 0);
+    dpari_fact(facts, "start != NULL", 0, o->start != NULL);
+    dpari_fact(facts, "tied_count", 0, o->tied_count);
+    dpari_fact_type(facts, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
 /* ---- callbacks and slots of the list ----------------------------------------------------------
@@ -264,9 +268,9 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
 }
 
 /* Writes the name of an action, such as "1F3", into `at`. */
-static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
+static void dpari_pl_name(const dpar_action *action, char *at, size_t bytes)
 {
-    dpar_action alone = *a;
+    dpar_action alone = *action;
     dpar_text t;
     alone.joined = 0;
     dpar_text_init(&t, at, bytes);
@@ -274,73 +278,78 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
 }
 
 /* Checks that there is a callback for each action of this rank. */
-static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_callbacks(const dpar_pipeline *pipeline, dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < p->actions; k++) {
-        const int32_t kind = p->list[k].kind;
+    for (k = 0; k < pipeline->actions; k++) {
+        const int32_t kind = pipeline->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->desc, kind) != NULL) {
+            dpari_pl_callback(&pipeline->desc, kind) != NULL) {
             continue;
         }
-        dpari_pl_name(&p->list[k], name, sizeof name);
+        dpari_pl_name(&pipeline->list[k], name, sizeof name);
         return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
-                           p->comm->rank, name);
+                           pipeline->comm->rank, name);
     }
     return DPAR_OK;
 }
 
 /* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
  * to (0), or DPARI_PL_NONE. */
-static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
+static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->desc.schedule;
-    const dpar_action *a = &p->list[i];
+    const dpar_schedule *schedule = pipeline->desc.schedule;
+    const dpar_action *action = &pipeline->list[i];
     const int32_t other =
-        dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
-    return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
+        dpari_pl_passes(action->kind) ? dpari_pl_neighbour(schedule, action, takes) : DPARI_PL_NONE;
+    return other >= 0 && schedule->rank_of[other] == schedule->rank_of[action->stage]
+               ? other
+               : DPARI_PL_NONE;
 }
 
 /* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
  * a. Forward and backward share the cell, because the output of F is read before the backward of
  * the same stage. */
-static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
-                               const dpar_action *a, int32_t stage)
+static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                               const dpar_action *action, int32_t stage)
 {
-    const dpar_schedule *s = p->desc.schedule;
-    return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
+    const dpar_schedule *schedule = pipeline->desc.schedule;
+    return &w->cell[(int64_t)(stage % schedule->chain) * schedule->micro_batches +
+                    action->micro_batch];
 }
 
 /* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
  * until the action that reads it has ended. The two actions of a joined pair run together, so both
  * get their slots before either frees one. */
-static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                         dpar_why *why)
 {
     int32_t idle = 0;
     int64_t k, i, end;
-    for (k = 0; k < p->actions; k = end) {
-        end = k + 1 + p->list[k].joined;
+    for (k = 0; k < pipeline->actions; k = end) {
+        end = k + 1 + pipeline->list[k].joined;
         for (i = k; i < end; i++) {
-            const dpar_action *a = &p->list[i];
-            p->item[i].local_out = DPAR_SLOT_NONE;
-            if (dpari_pl_inside(p, i, 0) < 0) {
+            const dpar_action *action = &pipeline->list[i];
+            pipeline->item[i].local_out = DPAR_SLOT_NONE;
+            if (dpari_pl_inside(pipeline, i, 0) < 0) {
                 continue;
             }
-            if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
+            if (idle == 0 && pipeline->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->comm->rank);
+                                 pipeline->comm->rank);
             }
-            p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
-            *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
+            pipeline->item[i].local_out =
+                idle > 0 ? w->free[--idle] : (uint16_t)pipeline->local.count++;
+            *dpari_pl_cell(pipeline, w, action, action->stage) = pipeline->item[i].local_out;
         }
         for (i = k; i < end; i++) {
-            const int32_t from = dpari_pl_inside(p, i, 1);
-            p->item[i].local_in = DPAR_SLOT_NONE;
+            const int32_t from = dpari_pl_inside(pipeline, i, 1);
+            pipeline->item[i].local_in = DPAR_SLOT_NONE;
             if (from >= 0) {
-                p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
-                w->free[idle++] = p->item[i].local_in;
+                pipeline->item[i].local_in = *dpari_pl_cell(pipeline, w, &pipeline->list[i], from);
+                w->free[idle++] = pipeline->item[i].local_in;
             }
         }
     }
@@ -348,47 +357,48 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 }
 
 /* Checks the schedule for deadlock, and assigns slots to the actions. */
-static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                    dpar_why *why)
 {
-    const dpar_schedule *s = p->desc.schedule;
+    const dpar_schedule *schedule = pipeline->desc.schedule;
     int32_t transport = DPAR_TRANSPORT_BLOCKING;
-    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
+    const dpar_slot_counts *mine = &w->counts[pipeline->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st;
-    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
-        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    if (pipeline->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = pipeline->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
     }
-    st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
-    if (st == DPAR_OK && s->ranks > 1) {
+    st = dpar_schedule_check(schedule, NULL, w->mem, w->bytes, why);
+    if (st == DPAR_OK && schedule->ranks > 1) {
         dpari_zero(&run, sizeof(run));
         run.transport = transport;
-        st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
+        st = dpar_schedule_check(schedule, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
+        how.in_flight = pipeline->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
-        st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
+        st = dpar_schedule_slots(schedule, &how, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        st = dpari_pl_callbacks(p, why);
+        st = dpari_pl_callbacks(pipeline, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
-        if (dpari_pl_is_message(p->list[k].kind)) {
-            p->index[m++] = k;
+    for (k = 0; k < pipeline->actions; k++) {
+        pipeline->item[k].slots = w->slots[schedule->begin[pipeline->comm->rank] + k];
+        if (dpari_pl_is_message(pipeline->list[k].kind)) {
+            pipeline->index[m++] = k;
         }
     }
-    p->receive.count = mine->receive;
-    p->send.count = mine->send;
-    p->activation.count = mine->activation;
-    p->weight.count = mine->weight;
-    return dpari_pl_assign_local(p, w, why);
+    pipeline->receive.count = mine->receive;
+    pipeline->send.count = mine->send;
+    pipeline->activation.count = mine->activation;
+    pipeline->weight.count = mine->weight;
+    return dpari_pl_assign_local(pipeline, w, why);
 }
 
 /* Sets the size of the slots of a pool. Returns the bytes of the pool. */
@@ -406,45 +416,48 @@ static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
 }
 
 /* Allocates the slots of all pools. */
-static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->desc.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
+    for (i = 0; i < pipeline->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
     }
     /* so that no slot for a message is NULL */
-    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
-    bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
-            dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
-    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
+    most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
+    bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
+            dpari_pl_pool_bytes(&pipeline->send, most) +
+            dpari_pl_pool_bytes(&pipeline->local, most) +
+            dpari_pl_pool_bytes(&pipeline->activation, pipeline->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&pipeline->weight, pipeline->desc.weight_bytes);
+    st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
-        p->slots = NULL;
+        pipeline->slots = NULL;
         return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
-                         (int64_t)p->receive.count + p->send.count + p->local.count +
-                             p->activation.count + p->weight.count,
+                         (int64_t)pipeline->receive.count + pipeline->send.count +
+                             pipeline->local.count + pipeline->activation.count +
+                             pipeline->weight.count,
                          bytes);
     }
-    at = (unsigned char *)p->slots;
-    dpari_pl_pool_lay(&p->receive, &at);
-    dpari_pl_pool_lay(&p->send, &at);
-    dpari_pl_pool_lay(&p->local, &at);
-    dpari_pl_pool_lay(&p->activation, &at);
-    dpari_pl_pool_lay(&p->weight, &at);
+    at = (unsigned char *)pipeline->slots;
+    dpari_pl_pool_lay(&pipeline->receive, &at);
+    dpari_pl_pool_lay(&pipeline->send, &at);
+    dpari_pl_pool_lay(&pipeline->local, &at);
+    dpari_pl_pool_lay(&pipeline->activation, &at);
+    dpari_pl_pool_lay(&pipeline->weight, &at);
     return DPAR_OK;
 }
 
 /* True if the first or the last stage is on this rank. */
-static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
+static int dpari_pl_at_end(const dpar_schedule *schedule, int32_t rank)
 {
     int32_t i;
-    for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_ACTION_RECV_F, i) < 0 ||
-                                      dpar_schedule_partner(s, DPAR_ACTION_SEND_F, i) < 0)) {
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] == rank &&
+            (dpar_schedule_partner(schedule, DPAR_ACTION_RECV_F, i) < 0 ||
+             dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, i) < 0)) {
             return 1;
         }
     }
@@ -452,42 +465,43 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 }
 
 /* Splits off the communicator of the ranks that share tied weights. */
-static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
+static dpar_status dpari_pl_tie(dpar_pipeline *pipeline, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color =
+        dpari_pl_at_end(pipeline->desc.schedule, pipeline->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->desc.tied_count == 0) {
+    if (pipeline->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
+    st = dpar_comm_split(pipeline->comm, color, pipeline->comm->rank, &pipeline->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
+        const dpar_why said = pipeline->comm->why; /* why may be &pipeline->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
 }
 
 /* Prepares what needs no other rank: slots, checks and memory. */
-static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch *w, dpar_why *why)
 {
-    dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
-        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
+    dpar_status st = dpari_pl_prepare(pipeline, w, why);
+    if (st == DPAR_OK && pipeline->desc.tied_count > 0 && pipeline->desc.tied == NULL &&
+        dpari_pl_at_end(pipeline->desc.schedule, pipeline->comm->rank)) {
         st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
-                         p->comm->rank);
+                         pipeline->comm->rank);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_pl_lay(p, why);
+    return dpari_pl_lay(pipeline, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
-static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
 {
-    const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
-    if (p->slots != NULL) {
-        dpar_comm_release(p->comm, p->slots);
+    const dpar_status st = pipeline->tied != NULL ? dpar_comm_free(pipeline->tied) : DPAR_OK;
+    if (pipeline->slots != NULL) {
+        dpar_comm_release(pipeline->comm, pipeline->slots);
     }
     return st;
 }
@@ -565,7 +579,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm *comm,
                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
@@ -573,20 +587,20 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
     int64_t needed;
     int32_t i;
     dpar_status st;
-    dpari_pl_place(p, p, comm, desc->schedule, &w, &needed);
-    p->comm = comm;
-    p->desc = *desc;
-    p->list = desc->schedule->action + begin[comm->rank];
+    dpari_pl_place(pipeline, pipeline, comm, desc->schedule, &w, &needed);
+    pipeline->comm = comm;
+    pipeline->desc = *desc;
+    pipeline->list = desc->schedule->action + begin[comm->rank];
     for (i = 0; i < comm->size; i++) {
-        p->rank_actions[i] = begin[i + 1] - begin[i];
+        pipeline->rank_actions[i] = begin[i + 1] - begin[i];
     }
-    dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(comm, dpari_pl_open(p, &w, why), why);
+    dpari_zero(pipeline->work, (size_t)pipeline->messages * sizeof *pipeline->work);
+    st = dpari_agree(comm, dpari_pl_open(pipeline, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(comm, dpari_pl_tie(p, why), why);
+        st = dpari_agree(comm, dpari_pl_tie(pipeline, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpari_pl_give_back(p);
+        (void)dpari_pl_give_back(pipeline);
     }
     return st;
 }
@@ -620,33 +634,34 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
 {
     dpar_status st;
-    if (p == NULL) {
+    if (pipeline == NULL) {
         return DPAR_OK;
     }
-    st = dpari_pl_give_back(p);
-    dpari_object_release(p->made);
-    if (p->desc.memory == NULL) {
-        dpari_object_release(p);
+    st = dpari_pl_give_back(pipeline);
+    dpari_object_release(pipeline->made);
+    if (pipeline->desc.memory == NULL) {
+        dpari_object_release(pipeline);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline,
+                                                         int32_t *local)
 {
     dpar_slot_counts n;
-    if (p == NULL) {
+    if (pipeline == NULL) {
         dpari_zero(&n, sizeof n);
         return n;
     }
-    n.receive = p->receive.count;
-    n.activation = p->activation.count;
-    n.send = p->send.count;
-    n.weight = p->weight.count;
+    n.receive = pipeline->receive.count;
+    n.activation = pipeline->activation.count;
+    n.send = pipeline->send.count;
+    n.weight = pipeline->weight.count;
     if (local != NULL) {
-        *local = p->local.count;
+        *local = pipeline->local.count;
     }
     return n;
 }
@@ -655,9 +670,9 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p,
  */
 
 /* Returns the nanoseconds since the step began. */
-static int64_t dpari_pl_now(const dpar_pipeline *p)
+static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
 {
-    return (int64_t)((dpari_os_now() - p->began) * 1e9);
+    return (int64_t)((dpari_os_now() - pipeline->began) * 1e9);
 }
 
 /* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
@@ -667,80 +682,81 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 }
 
 /* Records that message m is done. */
-static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
+static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
 {
-    p->seen[m] = 1;
-    if (p->desc.end != NULL) {
-        p->desc.end[p->index[m]] = dpari_pl_now(p);
+    pipeline->seen[m] = 1;
+    if (pipeline->desc.end != NULL) {
+        pipeline->desc.end[pipeline->index[m]] = dpari_pl_now(pipeline);
     }
 }
 
 /* Waits until message m is done. DPARI_PL_NONE counts as done. */
-static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
+static dpar_status dpari_pl_await(dpar_pipeline *pipeline, int64_t m)
 {
     dpar_status st;
-    if (m == DPARI_PL_NONE || p->seen[m]) {
+    if (m == DPARI_PL_NONE || pipeline->seen[m]) {
         return DPAR_OK;
     }
-    st = dpar_wait(&p->work[m]);
+    st = dpar_wait(&pipeline->work[m]);
     if (st == DPAR_OK) {
-        dpari_pl_arrived(p, m);
+        dpari_pl_arrived(pipeline, m);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
 {
     int64_t m;
-    if (p == NULL || !p->under_way) {
-        return p == NULL ? DPAR_E_ARG : DPAR_OK;
+    if (pipeline == NULL || !pipeline->under_way) {
+        return pipeline == NULL ? DPAR_E_ARG : DPAR_OK;
     }
-    for (m = p->oldest; m < p->posted; m++) {
-        const dpar_status st = p->seen[m] ? DPAR_OK : dpar_test(&p->work[m]);
+    for (m = pipeline->oldest; m < pipeline->posted; m++) {
+        const dpar_status st = pipeline->seen[m] ? DPAR_OK : dpar_test(&pipeline->work[m]);
         if (st < 0) {
             return st;
         }
-        if (st == DPAR_OK && !p->seen[m]) {
-            dpari_pl_arrived(p, m);
+        if (st == DPAR_OK && !pipeline->seen[m]) {
+            dpari_pl_arrived(pipeline, m);
         }
-        p->oldest += m == p->oldest && p->seen[m];
+        pipeline->oldest += m == pipeline->oldest && pipeline->seen[m];
     }
     return DPAR_OK;
 }
 
 /* Fills in the call of the next message m, which is action k, and records it in its slot. */
-static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
+static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
-    const dpar_action *a = &p->list[k];
-    const int sends = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
-    const int forward = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F;
-    const dpar_action_slots *slots = &p->item[k].slots;
+    const dpar_action *action = &pipeline->list[k];
+    const int sends = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    const int forward = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F;
+    const dpar_action_slots *slots = &pipeline->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->desc.type;
-    call->root = a->peer;
-    call->tag = p->desc.tag;
-    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
+    call->type = pipeline->desc.type;
+    call->root = action->peer;
+    call->tag = pipeline->desc.tag;
+    call->count = dpari_pl_between(&pipeline->desc, action, forward, !sends);
     if (sends) {
-        call->in = dpari_pl_slot(&p->send, slots->send);
-        p->of_send[slots->send] = m;
+        call->in = dpari_pl_slot(&pipeline->send, slots->send);
+        pipeline->of_send[slots->send] = m;
     } else {
-        call->out = dpari_pl_slot(&p->receive, slots->receive);
-        p->of_receive[slots->receive] = m;
+        call->out = dpari_pl_slot(&pipeline->receive, slots->receive);
+        pipeline->of_receive[slots->receive] = m;
     }
 }
 
 /* True if action k may be posted together with the n calls: a batch has at most one message to and
  * one from each rank. NCCL starts a second message to a rank only when the first one from it has
  * arrived, which that rank may send only after it has received the second. */
-static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
+static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_call *call,
+                          int32_t n)
 {
-    const dpar_action *a = &p->list[k];
-    const int32_t kind = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B
+    const dpar_action *action = &pipeline->list[k];
+    const int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
                              ? (int32_t)DPAR_CALL_SEND
                              : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
-    while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
+    while (i < n && (call[i].kind != kind || call[i].root != action->peer)) {
         i++;
     }
     return i == n && n < DPARI_PL_BATCH;
@@ -748,21 +764,21 @@ static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *ca
 
 /* Posts the message of action k together with the messages that follow it directly, as long as they
  * may be in one batch. *next receives the action after them. */
-static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
+static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
     int32_t n = 0;
     dpar_status st;
-    while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
-           dpari_pl_joins(p, k + n, call, n)) {
-        dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->desc.start != NULL) {
-            p->desc.start[k + n] = dpari_pl_now(p);
+    while (k + n < pipeline->actions && dpari_pl_is_message(pipeline->list[k + n].kind) &&
+           dpari_pl_joins(pipeline, k + n, call, n)) {
+        dpari_pl_call(pipeline, k + n, pipeline->posted + n, &call[n]);
+        if (pipeline->desc.start != NULL) {
+            pipeline->desc.start[k + n] = dpari_pl_now(pipeline);
         }
         n++;
     }
-    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
-    p->posted += n;
+    st = dpar_batch(pipeline->comm, call, n, &pipeline->work[pipeline->posted]);
+    pipeline->posted += n;
     *next = k + n;
     return st;
 }
@@ -771,225 +787,232 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
  */
 
 /* Waits for the messages that action k needs, and fills in the task for its callback. */
-static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
+static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_task *t)
 {
-    const dpar_action *a = &p->list[k];
-    const dpari_pl_item *item = &p->item[k];
+    const dpar_action *action = &pipeline->list[k];
+    const dpari_pl_item *item = &pipeline->item[k];
     const dpar_action_slots *slots = &item->slots;
-    const int forward = a->kind == DPAR_ACTION_FORWARD;
+    const int forward = action->kind == DPAR_ACTION_FORWARD;
     dpar_status st = DPAR_OK;
     dpari_zero(t, sizeof *t);
-    t->action = *a;
+    t->action = *action;
     t->action.joined = 0;
-    t->last = p->last;
+    t->last = pipeline->last;
     t->activation_slot =
         slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
     t->weight_slot = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
-    t->activation_memory = dpari_pl_slot(&p->activation, slots->activation);
-    t->weight_memory = dpari_pl_slot(&p->weight, slots->weight);
-    if (!dpari_pl_passes(a->kind)) {
+    t->activation_memory = dpari_pl_slot(&pipeline->activation, slots->activation);
+    t->weight_memory = dpari_pl_slot(&pipeline->weight, slots->weight);
+    if (!dpari_pl_passes(action->kind)) {
         return DPAR_OK;
     }
-    t->in = dpari_pl_slot(&p->local, item->local_in);
-    t->out = dpari_pl_slot(&p->local, item->local_out);
+    t->in = dpari_pl_slot(&pipeline->local, item->local_in);
+    t->out = dpari_pl_slot(&pipeline->local, item->local_out);
     if (slots->receive != DPAR_SLOT_NONE) {
-        t->in = dpari_pl_slot(&p->receive, slots->receive);
-        st = dpari_pl_await(p, p->of_receive[slots->receive]);
+        t->in = dpari_pl_slot(&pipeline->receive, slots->receive);
+        st = dpari_pl_await(pipeline, pipeline->of_receive[slots->receive]);
     }
     if (slots->send != DPAR_SLOT_NONE && st == DPAR_OK) {
-        t->out = dpari_pl_slot(&p->send, slots->send);
-        st = dpari_pl_await(p, p->of_send[slots->send]);
+        t->out = dpari_pl_slot(&pipeline->send, slots->send);
+        st = dpari_pl_await(pipeline, pipeline->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
+    if (dpari_pl_neighbour(pipeline->desc.schedule, action, 1) >= 0) {
+        t->in_count = dpari_pl_between(&pipeline->desc, action, forward, 1);
     }
-    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
+    if (dpari_pl_neighbour(pipeline->desc.schedule, action, 0) >= 0) {
+        t->out_count = dpari_pl_between(&pipeline->desc, action, forward, 0);
     }
     return st;
 }
 
 /* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
- * of the callback of `a`. */
-static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
+ * of the callback of `action`. */
+static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const dpar_action *action,
                                  dpar_why *said)
 {
     char name[32];
     dpar_why text;
-    if (p->comm->status == DPAR_OK) {
+    if (pipeline->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
-        dpari_pl_name(a, name, sizeof name);
+        dpari_pl_name(action, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
-        dpar_comm_abort(p->comm, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", pipeline->comm->rank, name, words);
+        dpar_comm_abort(pipeline->comm, st, text.text);
     }
-    return p->comm->status != DPAR_OK ? p->comm->status : st;
+    return pipeline->comm->status != DPAR_OK ? pipeline->comm->status : st;
 }
 
 /* Runs the callbacks of n actions (1, or 2 of a joined pair). */
-static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
+static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_stage_task *t,
+                                         int32_t n)
 {
     dpar_why said;
     dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->desc.forward_backward != NULL) {
-        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
+    if (n == 2 && pipeline->desc.forward_backward != NULL) {
+        st = pipeline->desc.forward_backward(pipeline->desc.ctx, &t[0], &t[1], &said);
     } else {
         for (i = 0; i < n; i++) {
-            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
+            st = dpari_pl_callback(&pipeline->desc, t[i].action.kind)(pipeline->desc.ctx, &t[i],
+                                                                      &said);
             if (st < 0) {
                 break;
             }
         }
     }
-    return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
+    return st < 0 ? dpari_pl_fail(pipeline, st, &t[i].action, &said) : DPAR_OK;
 }
 
 /* True if the action is left out in a step that only accumulates gradients. */
-static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
+static int dpari_pl_left_out(const dpar_pipeline *pipeline, int32_t kind)
 {
-    return kind == DPAR_ACTION_IDLE ||
-           (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
+    return kind == DPAR_ACTION_IDLE || (!pipeline->last && (kind == DPAR_ACTION_REDUCE_GRAD ||
+                                                            kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
 /* Runs one action or a joined pair. *next receives the action after it. */
-static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
+static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
-    const int32_t n = 1 + p->list[k].joined;
+    const int32_t n = 1 + pipeline->list[k].joined;
     dpar_stage_task t[2];
     int64_t began = 0, ended = 0;
     dpar_status st = DPAR_OK;
     int32_t i;
     *next = k + n;
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_pl_task(p, k + i, &t[i]);
+        st = dpari_pl_task(pipeline, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
-        st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
+        began = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
+        st = dpari_pl_left_out(pipeline, pipeline->list[k].kind)
+                 ? DPAR_OK
+                 : dpari_pl_callback_run(pipeline, t, n);
+        ended = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
     }
-    for (i = 0; i < n && p->desc.start != NULL; i++) {
-        p->desc.start[k + i] = began;
-        p->desc.end[k + i] = ended;
+    for (i = 0; i < n && pipeline->desc.start != NULL; i++) {
+        pipeline->desc.start[k + i] = began;
+        pipeline->desc.end[k + i] = ended;
     }
     return st;
 }
 
 /* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
  * under way. */
-static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
+static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
 {
     int64_t m;
-    if (p->comm->status == DPAR_OK) {
-        dpar_comm_abort(p->comm, st, p->comm->why.text);
+    if (pipeline->comm->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->comm, st, pipeline->comm->why.text);
     }
-    if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->comm->why.text);
+    if (pipeline->tied != NULL && pipeline->tied->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->tied, st, pipeline->comm->why.text);
     }
-    for (m = 0; m < p->posted; m++) {
-        (void)dpar_wait(&p->work[m]);
+    for (m = 0; m < pipeline->posted; m++) {
+        (void)dpar_wait(&pipeline->work[m]);
     }
-    p->posted = 0;
+    pipeline->posted = 0;
 }
 
 /* Goes through the list of actions once, and waits for the messages that are left. */
-static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
 {
     int64_t k = 0, m;
     dpar_status st = DPAR_OK;
-    while (k < p->actions && st == DPAR_OK) {
-        st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
-                                                  : dpari_pl_work(p, k, &k);
+    while (k < pipeline->actions && st == DPAR_OK) {
+        st = dpari_pl_is_message(pipeline->list[k].kind) ? dpari_pl_post(pipeline, k, &k)
+                                                         : dpari_pl_work(pipeline, k, &k);
         if (st == DPAR_OK) {
-            st = dpar_pipeline_progress(p);
+            st = dpar_pipeline_progress(pipeline);
         }
     }
-    for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {
-        st = dpari_pl_await(p, m);
+    for (m = pipeline->oldest; m < pipeline->posted && st == DPAR_OK; m++) {
+        st = dpari_pl_await(pipeline, m);
     }
     return st;
 }
 
 /* Sums the gradients that the first and the last stage share. */
-static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
+static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
 {
     dpar_status st;
-    if (p->tied == NULL || p->tied->size == 1 || !p->last) {
+    if (pipeline->tied == NULL || pipeline->tied->size == 1 || !pipeline->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
-                         DPAR_SUM, NULL);
-    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
-        dpar_comm_abort(p->comm, st, p->tied->why.text);
+    st = dpar_all_reduce(pipeline->tied, pipeline->desc.tied, pipeline->desc.tied,
+                         pipeline->desc.tied_count, pipeline->desc.tied_type, DPAR_SUM, NULL);
+    if (st != DPAR_OK && pipeline->comm->status == DPAR_OK) {
+        dpar_comm_abort(pipeline->comm, st, pipeline->tied->why.text);
     }
     return st;
 }
 
 /* Prepares the state for a new step. */
-static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
+static void dpari_pl_restart(dpar_pipeline *pipeline, int32_t last)
 {
     int64_t m;
-    for (m = 0; m < p->messages; m++) {
-        p->seen[m] = 0;
-        p->of_receive[m] = p->of_send[m] = DPARI_PL_NONE;
+    for (m = 0; m < pipeline->messages; m++) {
+        pipeline->seen[m] = 0;
+        pipeline->of_receive[m] = pipeline->of_send[m] = DPARI_PL_NONE;
     }
-    p->oldest = p->posted = 0;
-    p->last = last != 0;
-    p->began = dpari_os_now();
+    pipeline->oldest = pipeline->posted = 0;
+    pipeline->last = last != 0;
+    pipeline->began = dpari_os_now();
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32_t last,
+                                                  dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->under_way) {
-        return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
-                                          : "dpar_pipeline_run: the previous step has not ended");
+    if (pipeline == NULL || pipeline->under_way) {
+        return dpari_wrong(why, pipeline == NULL
+                                    ? "dpar_pipeline_run: pipeline is NULL"
+                                    : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->comm->status;
-    if (st == DPAR_OK && p->desc.start != NULL) {
-        st = dpar_barrier(p->comm, NULL);
-    }
-    if (st == DPAR_OK) {
-        dpari_pl_restart(p, last);
-        p->under_way = 1;
-        st = dpari_pl_list(p);
+    st = pipeline->comm->status;
+    if (st == DPAR_OK && pipeline->desc.start != NULL) {
+        st = dpar_barrier(pipeline->comm, NULL);
     }
     if (st == DPAR_OK) {
-        st = dpari_pl_tied_sum(p);
+        dpari_pl_restart(pipeline, last);
+        pipeline->under_way = 1;
+        st = dpari_pl_list(pipeline);
     }
-    if (st == DPAR_OK && !p->desc.no_final_barrier) {
-        st = dpar_barrier(p->comm, NULL);
+    if (st == DPAR_OK) {
+        st = dpari_pl_tied_sum(pipeline);
     }
-    p->under_way = 0;
+    if (st == DPAR_OK && !pipeline->desc.no_final_barrier) {
+        st = dpar_barrier(pipeline->comm, NULL);
+    }
+    pipeline->under_way = 0;
     if (st != DPAR_OK) {
-        dpari_pl_give_up(p, st);
+        dpari_pl_give_up(pipeline, st);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->comm->why.text);
+    return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 
-DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *pipeline, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->desc.start == NULL ||
-        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
+    if (pipeline == NULL || pipeline->desc.start == NULL ||
+        (pipeline->comm->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_wrong(
             why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
-                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
+    st = dpar_gather_v(pipeline->comm, pipeline->desc.start, pipeline->actions, start,
+                       pipeline->rank_actions, pipeline->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
-                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
+        st = dpar_gather_v(pipeline->comm, pipeline->desc.end, pipeline->actions, end,
+                           pipeline->rank_actions, pipeline->desc.schedule->begin, DPAR_I64, 0,
+                           NULL);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->comm->why.text);
+    return dpari_repeat(st, why, pipeline->comm->why.text);
 }

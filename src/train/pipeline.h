@@ -160,21 +160,21 @@ DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_des
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
  * desc.no_final_barrier some ranks learn of it in their next step. This breaks comm. Communicators
- * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
- * NULL or in a step. */
-DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
+ * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if
+ * `pipeline` is NULL or in a step. */
+DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.
  *
  * Local. O(messages under way). Fails with the error of a message that failed, described in the
  * communicator's why, and with DPAR_E_ARG for NULL. */
-DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline);
 /* Returns the numbers of slots of this rank.
  *
  * local: set to the number of buffers between stages of this rank. May be NULL.
  *
  * Local. O(1). */
-DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
+DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline, int32_t *local);
 /* Gathers the times of the last step from all ranks on rank 0.
  *
  * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
@@ -182,11 +182,11 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  *
  * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
  * Fails with DPAR_E_ARG without desc.start. */
-DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *pipeline, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Frees a pipeline, with its slots and the communicator that it split off. NULL is allowed.
  *
  * Collective. With tied_count it costs and fails as dpar_comm_free. */
-DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 
 #endif

@@ -62,9 +62,9 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 }
 
 /* Returns the number of elements of keys and values for each token. */
-static int64_t dpari_seq_each(const dpar_attention_desc *a)
+static int64_t dpari_seq_each(const dpar_attention_desc *layer)
 {
-    return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
+    return (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
 }
 
 /* Checks a layer. The defaults need not be filled in. */
@@ -146,25 +146,27 @@ typedef struct dpari_seq_walk {
     int32_t again;         /* 1 if another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
+                               int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
-                          NULL);
+    (void)dpar_split_init(&s, layer->tokens.rule, layer->tokens.ends[layer->tokens.docs],
+                          layer->tokens.ranks, 1, NULL);
     *lo = dpar_split_part_first(&s, rank);
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
 /* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
+                            int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = a;
+    w->layer = layer;
     w->q.rank = q;
     w->k.rank = k;
-    if (a->method != NULL) {
-        dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
+    if (layer->method != NULL) {
+        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
+        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
     }
 }
 
@@ -208,11 +210,12 @@ static int dpari_seq_band(dpari_seq_walk *w)
 /* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->layer->tokens;
-    for (; w->doc < p->docs; w->doc++) {
+    const dpar_packed *packed = &w->layer->tokens;
+    for (; w->doc < packed->docs; w->doc++) {
         if (!w->open) {
-            (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, NULL);
+            (void)dpar_split_init(&w->split, packed->rule,
+                                  packed->ends[w->doc + 1] - packed->ends[w->doc], packed->ranks, 1,
+                                  NULL);
             w->open = 1;
         }
         while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
@@ -283,19 +286,19 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
 }
 
 /* Rounds n sums to the layer's type. Does nothing if they are the same array. */
-DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n)
 {
     if (n == 0 || to == from) {
         return DPAR_OK;
     }
-    return dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
+    return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
 }
 
 /* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
+static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
 {
-    return dpari_do_copy(p->comm, to, NULL, bytes);
+    return dpari_do_copy(plan->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -309,83 +312,84 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
 }
 
 /* to[j] = by (x . row j of n), rows `step` elements apart. */
-static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
+static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
     int64_t j;
     if (type == DPAR_F32) {
-        l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
+        lanes->scores(to, (const float *)x, (const float *)row, step, n, width, by);
         return;
     }
     for (j = 0; j < n; j++) {
-        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
+        to[j] = by * lanes->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
     }
 }
 
 /* y = keep y + the sum of by[j] row j. */
-static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double keep,
+static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, double keep,
                           const double *by, const void *row, int64_t step, int64_t n, int64_t width)
 {
     DPARI_ROW float weight[DPARI_ROW_PART];
     int64_t j;
     if (type == DPAR_F32) {
-        l->thin(weight, by, n);
-        l->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
+        lanes->thin(weight, by, n);
+        lanes->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
         return;
     }
     for (j = 0; j < n; j++) {
-        dpari_row_add(l, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
+        dpari_row_add(lanes, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
                       width);
     }
 }
 
 /* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
  * part has a larger score than those before, the sum and the result so far are scaled down. */
-static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
-                            const dpar_attention_desc *a, int64_t i, int64_t h)
+static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call *call,
+                            const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
-    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width,
-                  v_step = (int64_t)a->groups * a->value_width;
-    const void *x = dpari_seq_in(call->q, row * a->width, a->type);
-    void *out = dpari_seq_at(call->out, row * a->value_width, a->type);
+    const int64_t group = h / (layer->heads / layer->groups), row = i * layer->heads + h;
+    const int64_t k_step = (int64_t)layer->groups * layer->width,
+                  v_step = (int64_t)layer->groups * layer->value_width;
+    const void *x = dpari_seq_in(call->q, row * layer->width, layer->type);
+    void *out = dpari_seq_at(call->out, row * layer->value_width, layer->type);
     DPARI_ROW double score[DPARI_ROW_PART];
     double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
     int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
-    dpari_zero(out, (size_t)(a->value_width * dpar_type_bytes(a->type)));
+    dpari_zero(out, (size_t)(layer->value_width * dpar_type_bytes(layer->type)));
     if (lo == hi) {
-        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
+        dpari_element_put(call->lse, layer->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
-        const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
-        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->value_width, a->type);
+        const void *k = dpari_seq_in(call->k, lo * k_step + group * layer->width, layer->type);
+        const void *v =
+            dpari_seq_in(call->v, lo * v_step + group * layer->value_width, layer->type);
         double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
-        most = l->largest(score, DPAR_F64, most, n);
+        dpari_seq_scores(lanes, layer->type, score, x, k, k_step, n, layer->width, layer->scale);
+        most = lanes->largest(score, DPAR_F64, most, n);
         power[0] = most;
         keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
-        sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
-        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->value_width);
+        sum = keep * sum + lanes->exps(score, score, DPAR_F64, power, n);
+        dpari_seq_mix(lanes, layer->type, out, keep, score, v, v_step, n, layer->value_width);
     }
-    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->value_width);
-    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
+    dpari_row_add(lanes, layer->type, out, 1.0 / sum, 0.0, out, layer->value_width);
+    dpari_element_put(call->lse, layer->type, row, most + dpari_log(sum));
 }
 
 /* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
  * of the keys are computed again from lse. */
-static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
-                                     const dpar_attention_desc *a, int64_t i, int64_t h)
+static void dpari_seq_query_gradient(const dpari_lanes *lanes, const dpar_attention_call *call,
+                                     const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
-    const int32_t t = a->type;
-    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width,
-                  v_step = (int64_t)a->groups * a->value_width;
-    const void *x = dpari_seq_in(call->q, row * a->width, t);
-    const void *dy = dpari_seq_in(call->out_gradient, row * a->value_width, t);
-    void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
+    const int32_t t = layer->type;
+    const int64_t group = h / (layer->heads / layer->groups), row = i * layer->heads + h;
+    const int64_t k_step = (int64_t)layer->groups * layer->width,
+                  v_step = (int64_t)layer->groups * layer->value_width;
+    const void *x = dpari_seq_in(call->q, row * layer->width, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * layer->value_width, t);
+    void *dx = dpari_seq_at(call->q_gradient, row * layer->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
     const double power[3] = {lse, 1.0, 0.0};
@@ -393,20 +397,23 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->value_width;
+        const int64_t k = lo * k_step + group * layer->width,
+                      v = lo * v_step + group * layer->value_width;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
-        (void)l->exps(p, p, DPAR_F64, power, n);
-        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->value_width, 1.0);
+        dpari_seq_scores(lanes, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, layer->width,
+                         layer->scale);
+        (void)lanes->exps(p, p, DPAR_F64, power, n);
+        dpari_seq_scores(lanes, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n,
+                         layer->value_width, 1.0);
         for (j = 0; j < n; j++) {
-            s[j] = p[j] * (s[j] - delta) * a->scale;
+            s[j] = p[j] * (s[j] - delta) * layer->scale;
         }
-        dpari_seq_mix(l, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, a->width);
+        dpari_seq_mix(lanes, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, layer->width);
         for (j = 0; j < n; j++) {
-            dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
-                          a->width);
-            dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
-                          a->value_width);
+            dpari_row_add(lanes, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
+                          layer->width);
+            dpari_row_add(lanes, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j],
+                          dy, layer->value_width);
         }
     }
 }
@@ -442,56 +449,56 @@ static int32_t dpari_seq_home_buffer(int32_t ranks)
 
 /* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
  * do not overlap. */
-static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *comm, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpari_room *buffers)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t sum = dpar_type_bytes(plan->sums), type = dpar_type_bytes(layer->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_rank_count(&a->tokens, comm->rank, NULL);
+    plan->head.tokens = dpar_packed_rank_count(&layer->tokens, comm->rank, NULL);
     for (i = 0; i < comm->size; i++) {
-        most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
+        most = dpari_most(most, dpar_packed_rank_count(&layer->tokens, i, NULL));
     }
-    heads = p->head.tokens * a->heads;
+    heads = plan->head.tokens * layer->heads;
     for (i = 0; i < 2 && comm->size > 1; i++) {
-        p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
+        plan->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * type, 1);
     }
     forward = *buffers; /* forward's buffers; backward's are in the same place */
-    p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
-    p->part_lse = dpari_room_take(&forward, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->out = dpari_room_take(&forward, heads * a->value_width * sum, 1);
+    plan->part = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
+    plan->part_lse = dpari_room_take(&forward, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->out = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
     }
-    p->delta = dpari_room_take(buffers, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    plan->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->q_gradient = dpari_room_take(buffers, heads * layer->width * sum, 1);
     }
     for (i = 0; i < dpari_seq_home_buffer(comm->size) + 1; i++) {
-        p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
+        plan->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
 /* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
- * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
-static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *comm, void *memory,
+ * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at plan->device. */
+static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)p->device;
+    there.at = (unsigned char *)plan->device;
     behind.used = there.used = 0;
-    (void)dpari_room_take(&behind, 1, sizeof *p);
+    (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
-        st = way.lay(p, comm, &behind, comm->mem != NULL ? &there : &behind, why);
+        st = way.lay(plan, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
-        dpari_seq_lay_ring(p, comm, comm->mem != NULL ? &there : &behind);
+        dpari_seq_lay_ring(plan, comm, comm->mem != NULL ? &there : &behind);
     }
-    p->device_bytes = there.used;
+    plan->device_bytes = there.used;
     *bytes = behind.used;
     return st;
 }
@@ -521,76 +528,76 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
 }
 
 /* Lists what all ranks must give alike, for comparison. */
-static void dpari_seq_state(dpari_facts *f, const void *given)
+static void dpari_seq_state(dpari_facts *facts, const void *given)
 {
-    const dpar_attention_desc *a = (const dpar_attention_desc *)given;
-    const dpari_attention_method way = dpari_seq_way(a);
+    const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
+    const dpari_attention_method way = dpari_seq_way(layer);
     int32_t i;
-    dpari_fact(f, "method", 0, way.number);
-    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
-    for (i = 0; i <= a->tokens.docs; i++) {
-        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
+    dpari_fact(facts, "method", 0, way.number);
+    dpari_fact(facts, "tokens.docs", 0, layer->tokens.docs);
+    for (i = 0; i <= layer->tokens.docs; i++) {
+        dpari_fact(facts, "tokens.ends[#]", i, layer->tokens.ends[i]);
     }
-    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
-    dpari_fact(f, "causal", 0, a->causal != 0);
-    dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "heads", 0, a->heads);
-    dpari_fact(f, "groups", 0, a->groups);
-    dpari_fact(f, "width", 0, a->width);
-    dpari_fact(f, "value_width", 0, a->value_width);
-    dpari_fact(f, "window", 0, a->window);
-    dpari_fact_real(f, "scale", 0, (double)a->scale);
-    dpari_fact(f, "tag", 0, a->tag);
+    dpari_fact(facts, "tokens.rule", 0, layer->tokens.rule);
+    dpari_fact(facts, "causal", 0, layer->causal != 0);
+    dpari_fact_type(facts, "type", 0, layer->type);
+    dpari_fact(facts, "heads", 0, layer->heads);
+    dpari_fact(facts, "groups", 0, layer->groups);
+    dpari_fact(facts, "width", 0, layer->width);
+    dpari_fact(facts, "value_width", 0, layer->value_width);
+    dpari_fact(facts, "window", 0, layer->window);
+    dpari_fact_real(facts, "scale", 0, (double)layer->scale);
+    dpari_fact(facts, "tag", 0, layer->tag);
     if (way.state != NULL) {
-        way.state(f, a);
+        way.state(facts, layer);
     }
 }
 
 /* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
  * the host. */
-static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
+static dpar_status dpari_seq_elsewhere(dpari_attention *plan, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    if (p->head.layer.forward == dpar_attention_host ||
-        p->head.layer.backward == dpar_attention_host) {
+    if (plan->head.layer.forward == dpar_attention_host ||
+        plan->head.layer.backward == dpar_attention_host) {
         return dpari_wrong(
             why,
             "attention: arrays on a device need forward and backward, kernels for that device");
     }
-    st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(plan->comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why,
                          "attention: rank %d: no %ld bytes of the device's memory are free",
-                         p->comm->rank, p->device_bytes);
+                         plan->comm->rank, plan->device_bytes);
     }
-    return dpari_seq_lay(p, p->comm, p, &need, why);
+    return dpari_seq_lay(plan, plan->comm, plan, &need, why);
 }
 
 /* Frees the memory on the device. */
-static void dpari_seq_give_back(dpari_attention *p)
+static void dpari_seq_give_back(dpari_attention *plan)
 {
-    if (p->device != NULL) {
-        dpar_comm_release(p->comm, p->device);
-        p->device = NULL;
+    if (plan->device != NULL) {
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
     }
 }
 
 /* Fills in a plan in its memory. */
-static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_comm *comm,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    dpari_zero(p, sizeof *p);
-    p->head.layer = dpari_seq_filled(layer);
-    p->sums = dpari_seq_sums(layer->type);
-    p->comm = comm;
-    st = dpari_seq_lay(p, comm, p, &need, why);
+    dpari_zero(plan, sizeof *plan);
+    plan->head.layer = dpari_seq_filled(layer);
+    plan->sums = dpari_seq_sums(layer->type);
+    plan->comm = comm;
+    st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
         return st;
     }
-    return dpari_seq_elsewhere(p, why);
+    return dpari_seq_elsewhere(plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
@@ -648,47 +655,47 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 }
 
 /* Checks that no array that a step reads or writes is NULL. */
-static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_attention_arrays *arrays,
                                    int backward)
 {
     dpari_attention_method way;
     int missing, kept;
     dpar_why why;
-    if (p == NULL || a == NULL) {
+    if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
-    way = dpari_seq_way(&p->head.layer);
-    kept = p->head.saved_bytes > 0 && a->saved == NULL;
-    missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
-              (!way.whole && a->lse == NULL) + kept;
+    way = dpari_seq_way(&plan->head.layer);
+    kept = plan->head.saved_bytes > 0 && arrays->saved == NULL;
+    missing = (arrays->q == NULL) + (arrays->k == NULL) + (arrays->v == NULL) +
+              (arrays->out == NULL) + (!way.whole && arrays->lse == NULL) + kept;
     if (backward) {
-        missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
-                   (a->v_gradient == NULL);
+        missing += (arrays->out_gradient == NULL) + (arrays->q_gradient == NULL) +
+                   (arrays->k_gradient == NULL) + (arrays->v_gradient == NULL);
     }
-    if (missing == 0 || (p->head.tokens == 0 && !kept)) {
+    if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
     (void)dpari_wrong(&why,
                       "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      p->comm->rank, missing, p->head.tokens);
-    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
+                      plan->comm->rank, missing, plan->head.tokens);
+    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
 /* Describes the keys and values of the rank `steps` before this one, stored end to end in
  * memory. */
-static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
+static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_block b;
-    b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
-    b.tokens = dpar_packed_rank_count(&a->tokens, b.rank, NULL);
-    b.own = steps % p->comm->size == 0;
+    b.rank = (plan->comm->rank + plan->comm->size - steps % plan->comm->size) % plan->comm->size;
+    b.tokens = dpar_packed_rank_count(&layer->tokens, b.rank, NULL);
+    b.own = steps % plan->comm->size == 0;
     b.lo = b.hi = 0;
     b.to_k = memory;
-    b.to_v = dpari_seq_at(memory, b.tokens * a->groups * a->width, type);
+    b.to_v = dpari_seq_at(memory, b.tokens * layer->groups * layer->width, type);
     b.k = b.to_k;
     b.v = b.to_v;
     return b;
@@ -696,11 +703,11 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t step
 
 /* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
  * the calls of this step. */
-static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
+static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
-    const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
-    dpar_call *call = &p->call[p->calls];
+    const int32_t size = plan->comm->size, step = in != NULL ? 1 : size - 1;
+    dpar_call *call = &plan->call[plan->calls];
     if (count > 0) {
         dpari_zero(call, sizeof *call);
         call->kind = in != NULL ? DPAR_CALL_SEND : DPAR_CALL_RECV;
@@ -708,150 +715,153 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->out = out;
         call->count = count;
         call->type = type;
-        call->root = (p->comm->rank + step) % size;
-        call->tag = p->head.layer.tag + tag;
-        p->calls++;
+        call->root = (plan->comm->rank + step) % size;
+        call->tag = plan->head.layer.tag + tag;
+        plan->calls++;
         if (in != NULL) {
-            p->head.sent_bytes += count * dpar_type_bytes(type);
+            plan->head.sent_bytes += count * dpar_type_bytes(type);
         }
     }
 }
 
 /* Adds the messages that send block `from` to the next rank and receive block `to` from the one
  * before. */
-static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
+static void dpari_seq_pass(dpari_attention *plan, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
-    const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
-    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.value_width;
-    dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
-    dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
-    dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
-    dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
+    const int64_t k = (int64_t)plan->head.layer.groups * plan->head.layer.width;
+    const int64_t v = (int64_t)plan->head.layer.groups * plan->head.layer.value_width;
+    dpari_seq_mail(plan, from->k, NULL, from->tokens * k, type, tag);
+    dpari_seq_mail(plan, from->v, NULL, from->tokens * v, type, tag + 1);
+    dpari_seq_mail(plan, NULL, to->to_k, to->tokens * k, type, tag);
+    dpari_seq_mail(plan, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
 /* Posts the calls of this step. */
-static dpar_status dpari_seq_post(dpari_attention *p)
+static dpar_status dpari_seq_post(dpari_attention *plan)
 {
-    const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
-    p->posted = p->calls;
-    p->calls = 0;
+    const dpar_status st = dpar_batch(plan->comm, plan->call, plan->calls, plan->work);
+    plan->posted = plan->calls;
+    plan->calls = 0;
     return st;
 }
 
 /* Waits for the calls of this step. */
-static dpar_status dpari_seq_wait(dpari_attention *p)
+static dpar_status dpari_seq_wait(dpari_attention *plan)
 {
-    const dpar_status st = dpar_wait_all(p->work, p->posted);
-    p->posted = 0;
+    const dpar_status st = dpar_wait_all(plan->work, plan->posted);
+    plan->posted = 0;
     return st;
 }
 
 /* Advances messages between two blocks, because they only progress inside calls. Errors are
  * reported when they are waited for. */
-static void dpari_seq_push(dpari_attention *p)
+static void dpari_seq_push(dpari_attention *plan)
 {
     int32_t i;
-    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
     if (way.push != NULL) {
-        way.push(p);
+        way.push(plan);
     }
-    for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
+    for (i = 0; i < plan->posted && dpar_test(&plan->work[i]) == DPAR_OK; i++) {
     }
 }
 
 /* Fills in the arguments of the kernel that forward and backward have in common. */
-static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
-                                         const dpari_seq_block *b, const dpari_seq_walk *w,
-                                         dpar_attention_call *call)
+static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
+                                         const dpar_attention_arrays *x, const dpari_seq_block *b,
+                                         const dpari_seq_walk *w, dpar_attention_call *call)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_zero(call, sizeof *call);
-    call->layer = a;
-    call->user = a->user;
+    call->layer = layer;
+    call->user = layer->user;
     call->queries = w->queries;
     call->keys = w->keys;
     call->first_query = w->query;
     call->first_key = w->key;
     call->low = w->low;
     call->high = w->high;
-    call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
-    call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
-    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->value_width, a->type);
-    call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
+    call->q = dpari_seq_in(x->q, w->q_at * layer->heads * layer->width, layer->type);
+    call->k = dpari_seq_in(b->k, w->k_at * layer->groups * layer->width, layer->type);
+    call->v = dpari_seq_in(b->v, w->k_at * layer->groups * layer->value_width, layer->type);
+    call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
 /* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
  * as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
+static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
+                              dpari_seq_walk *w)
 {
-    dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
+    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
+                    b->rank);
     w->k.lo = b->lo;
     w->k.hi = b->hi;
 }
 
 /* Merges the result of the last call of the kernel into out and lse. */
-static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
+static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
-    m.type = p->sums;
+    m.type = plan->sums;
     m.rows = rows;
-    m.values = p->head.layer.value_width;
+    m.values = plan->head.layer.value_width;
     m.out = out;
     m.lse = lse;
-    m.more = p->part;
-    m.more_lse = p->part_lse;
-    return dpari_do_attention_merge(p->comm, &m);
+    m.more = plan->part;
+    m.more_lse = plan->part_lse;
+    return dpari_do_attention_merge(plan->comm, &m);
 }
 
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    void *sums = a->type == p->sums ? x->out : p->out;
+    const dpar_attention_desc *layer = &plan->head.layer;
+    void *sums = layer->type == plan->sums ? x->out : plan->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(p, b, &w);
+    dpari_seq_walk_of(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
-        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->value_width, p->sums), *lse;
+        void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
+             *lse;
         w.again = 1;
-        dpari_seq_call_of(p, x, b, &w, &call);
+        dpari_seq_call_of(plan, x, b, &w, &call);
         lse = call.lse;
-        call.out = first ? out : p->part;
-        call.lse = first ? lse : p->part_lse;
-        p->head.pairs += dpari_seq_pairs(&w);
-        a->forward(&call);
+        call.out = first ? out : plan->part;
+        call.lse = first ? lse : plan->part_lse;
+        plan->head.pairs += dpari_seq_pairs(&w);
+        layer->forward(&call);
         if (!first) {
-            st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
+            st = dpari_seq_merge(plan, w.queries * layer->heads, out, lse);
         }
-        dpari_seq_push(p);
+        dpari_seq_push(plan);
     }
     return st;
 }
 
 /* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
  * sends them on and receives those of the next step. */
-static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
+static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_status st = DPAR_OK, ended;
     dpari_seq_block here, next;
     int32_t t;
-    here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
-    here.k = a->k;
-    here.v = a->v;
-    for (t = 0; t < p->comm->size && st == DPAR_OK; t++) {
-        next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
-        if (t + 1 < p->comm->size) {
-            dpari_seq_pass(p, &here, &next, p->head.layer.type, 0);
+    here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
+    here.k = arrays->k;
+    here.v = arrays->v;
+    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->head.layer.type);
+        if (t + 1 < plan->comm->size) {
+            dpari_seq_pass(plan, &here, &next, plan->head.layer.type, 0);
         }
-        st = dpari_seq_post(p);
+        st = dpari_seq_post(plan);
         if (st == DPAR_OK) {
-            st = dpari_seq_attend(p, a, &here);
+            st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(p);
+        ended = dpari_seq_wait(plan);
         if (st == DPAR_OK) {
             st = ended;
         }
@@ -861,18 +871,18 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                                       const dpar_attention_arrays *a)
+                                                       const dpar_attention_arrays *arrays)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = dpari_seq_given(p, a, 0);
+    dpar_status st = dpari_seq_given(p, arrays, 0);
     dpari_attention_method way;
     if (st != DPAR_OK) {
         return st;
     }
     way = dpari_seq_way(&p->head.layer);
-    st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
+    st = way.forward != NULL ? way.forward(p, arrays) : dpari_seq_ring(p, arrays);
     if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
-        st = dpari_seq_round(p, a->out, p->out,
+        st = dpari_seq_round(p, arrays->out, p->out,
                              p->head.tokens * p->head.layer.heads * p->head.layer.value_width);
     }
     return st;
@@ -881,10 +891,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* Does dpari_seq_delta in the memory of the host. */
-static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
+static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
-    const int32_t type = p->head.layer.type;
+    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
+                  values = plan->head.layer.value_width;
+    const int32_t type = plan->head.layer.type;
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
     const void *x, *y;
@@ -895,154 +906,159 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
+            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
+            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
             sum += l.product(x, y, as, 0.0, n, NULL);
         }
-        dpari_element_put(p->delta, p->sums, i, sum);
+        dpari_element_put(plan->delta, plan->sums, i, sum);
     }
 }
 
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (p->comm->mem == NULL) {
-        dpari_seq_delta_here(p, a);
+    if (plan->comm->mem == NULL) {
+        dpari_seq_delta_here(plan, arrays);
         return DPAR_OK;
     }
     dpari_zero(&d, sizeof d);
-    d.to = p->delta;
-    d.a = a->out;
-    d.b = a->out_gradient;
-    d.rows = p->head.tokens * p->head.layer.heads;
+    d.to = plan->delta;
+    d.a = arrays->out;
+    d.b = arrays->out_gradient;
+    d.rows = plan->head.tokens * plan->head.layer.heads;
     d.choices = 1;
-    d.width = p->head.layer.value_width;
-    d.to_type = p->sums;
-    d.type = p->head.layer.type;
-    return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
+    d.width = plan->head.layer.value_width;
+    d.to_type = plan->sums;
+    d.type = plan->head.layer.type;
+    return d.rows > 0 ? dpari_do_dot(plan->comm, &d) : DPAR_OK;
 }
 
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention_desc *a = &p->head.layer;
+    const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(p, b, &w);
+    dpari_seq_walk_of(plan, b, &w);
     while (dpari_seq_next(&w)) {
-        const int64_t q = w.q_at * a->heads;
-        dpari_seq_call_of(p, x, b, &w, &call);
-        call.out = dpari_seq_at(x->out, q * a->value_width, a->type);
-        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->value_width, a->type);
-        call.delta = dpari_seq_in(p->delta, q, p->sums);
-        call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
-        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
-        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->value_width, p->sums);
-        a->backward(&call);
-        dpari_seq_push(p);
+        const int64_t q = w.q_at * layer->heads;
+        dpari_seq_call_of(plan, x, b, &w, &call);
+        call.out = dpari_seq_at(x->out, q * layer->value_width, layer->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * layer->value_width, layer->type);
+        call.delta = dpari_seq_in(plan->delta, q, plan->sums);
+        call.q_gradient = dpari_seq_at(dq, q * layer->width, plan->sums);
+        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * layer->groups * layer->width, plan->sums);
+        call.v_gradient =
+            dpari_seq_at(g->to_v, w.k_at * layer->groups * layer->value_width, plan->sums);
+        layer->backward(&call);
+        dpari_seq_push(plan);
     }
 }
 
 /* Computes sum += more for all gradients of a block. */
-static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
+static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&p->head.layer);
+    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
     void *out[1];
     const void *in[2];
-    if (p->comm->mem != NULL) {
-        return dpari_do_convert(p->comm, sum->to_k, p->sums, more->k, p->sums, count, 1);
+    if (plan->comm->mem != NULL) {
+        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
     }
     out[0] = sum->to_k;
     in[0] = sum->k;
     in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, p->sums, DPAR_SUM, 0);
+    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
     return DPAR_OK;
 }
 
 /* Returns the block for the gradients that this rank's queries give to its own keys and values. It
  * is not sent. */
-static dpari_seq_block dpari_seq_home(const dpari_attention *p)
+static dpari_seq_block dpari_seq_home(const dpari_attention *plan)
 {
-    return dpari_seq_block_in(p, 0, p->gradients[dpari_seq_home_buffer(p->comm->size)], p->sums);
+    return dpari_seq_block_in(plan, 0, plan->gradients[dpari_seq_home_buffer(plan->comm->size)],
+                              plan->sums);
 }
 
 /* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
  * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
  * added to them. */
-static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
-    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
-    const dpari_seq_block gone =
-        dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
-    const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
+    const dpari_seq_block next =
+        dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->head.layer.type);
+    const dpari_seq_block gone = dpari_seq_block_in(plan, t - 1 + plan->comm->size,
+                                                    plan->gradients[(t + 1) % 2], plan->sums);
+    const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
     dpar_status st, ended;
     if (t == 0) {
-        mine = dpari_seq_home(p);
+        mine = dpari_seq_home(plan);
     } else if (t > 1) {
-        mine = dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+        mine = dpari_seq_block_in(plan, t, plan->gradients[2], plan->sums);
     }
-    if (t + 1 < p->comm->size) {
-        dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
+    if (t + 1 < plan->comm->size) {
+        dpari_seq_pass(plan, here, &next, plan->head.layer.type, 0);
     }
     if (t > 1) {
-        dpari_seq_pass(p, &gone, &sum, p->sums, 2);
+        dpari_seq_pass(plan, &gone, &sum, plan->sums, 2);
     }
-    st = dpari_seq_post(p);
+    st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(
-            p, mine.to_k, mine.tokens * dpari_seq_each(&p->head.layer) * dpar_type_bytes(p->sums));
-        dpari_seq_attend_back(p, a, here, &mine, dq);
+        st = dpari_seq_clear(plan, mine.to_k,
+                             mine.tokens * dpari_seq_each(&plan->head.layer) *
+                                 dpar_type_bytes(plan->sums));
+        dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(p);
+    ended = dpari_seq_wait(plan);
     if (st == DPAR_OK) {
         st = ended;
     }
     if (st == DPAR_OK && t > 1) {
-        st = dpari_seq_gather(p, &sum, &mine);
+        st = dpari_seq_gather(plan, &sum, &mine);
     }
     *here = next;
     return st;
 }
 
 /* Backward around the ring. *home receives the gradients of this rank's keys and values. */
-static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
-                                       dpari_seq_block *home)
+static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
+                                       void *dq, dpari_seq_block *home)
 {
-    const int32_t size = p->comm->size;
-    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
-    dpar_status st = dpari_seq_delta(p, a), ended;
+    const int32_t size = plan->comm->size;
+    dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
+    dpar_status st = dpari_seq_delta(plan, arrays), ended;
     int32_t t;
-    here.k = a->k;
-    here.v = a->v;
+    here.k = arrays->k;
+    here.v = arrays->v;
     for (t = 0; t < size && st == DPAR_OK; t++) {
-        st = dpari_seq_step_back(p, a, t, &here, dq);
+        st = dpari_seq_step_back(plan, arrays, t, &here, dq);
     }
-    *home = dpari_seq_home(p);
+    *home = dpari_seq_home(plan);
     if (st == DPAR_OK && size > 1) {
-        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
+        const dpari_seq_block come =
+            dpari_seq_block_in(plan, 0, plan->gradients[size % 2], plan->sums);
         const dpari_seq_block last =
-            dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
-        dpari_seq_pass(p, &last, &come, p->sums, 2);
-        st = dpari_seq_post(p);
-        ended = dpari_seq_wait(p);
+            dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
+        dpari_seq_pass(plan, &last, &come, plan->sums, 2);
+        st = dpari_seq_post(plan);
+        ended = dpari_seq_wait(plan);
         if (st == DPAR_OK) {
             st = ended;
         }
         if (st == DPAR_OK) {
-            st = dpari_seq_gather(p, home, &come);
+            st = dpari_seq_gather(plan, home, &come);
         }
     }
     return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                                        const dpar_attention_arrays *a)
+                                                        const dpar_attention_arrays *arrays)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = dpari_seq_given(p, a, 1);
+    dpar_status st = dpari_seq_given(p, arrays, 1);
     const dpar_attention_desc *layer;
     dpari_attention_method way;
     dpari_seq_block home;
@@ -1054,24 +1070,24 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     layer = &p->head.layer;
     way = dpari_seq_way(layer);
     if (way.whole) {
-        return way.backward(p, a, NULL, NULL);
+        return way.backward(p, arrays, NULL, NULL);
     }
     queries = p->head.tokens * layer->heads * layer->width;
-    dq = layer->type == p->sums ? a->q_gradient : p->q_gradient;
+    dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
     st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
-        st = way.backward != NULL ? way.backward(p, a, dq, &home)
-                                  : dpari_seq_ring_back(p, a, dq, &home);
+        st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
+                                  : dpari_seq_ring_back(p, arrays, dq, &home);
     }
     keys = p->head.tokens * layer->groups;
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->q_gradient, dq, queries);
+        st = dpari_seq_round(p, arrays->q_gradient, dq, queries);
     }
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
+        st = dpari_seq_round(p, arrays->k_gradient, home.k, keys * layer->width);
     }
     if (st == DPAR_OK) {
-        st = dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width);
+        st = dpari_seq_round(p, arrays->v_gradient, home.v, keys * layer->value_width);
     }
     return st;
 }

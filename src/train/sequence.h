@@ -178,14 +178,14 @@ DPAR_API dpar_status dpar_attention_make(dpar_comm *comm, const dpar_attention_d
  *
  * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
  * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
- * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
+ * the communicator's why, except for DPAR_E_ARG because plan or arrays is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                            const dpar_attention_arrays *a);
+                                            const dpar_attention_arrays *arrays);
 /* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and saved
  * must be as dpar_attention_forward left them. Collective. The top of this file gives the traffic.
  * Fails as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                             const dpar_attention_arrays *a);
+                                             const dpar_attention_arrays *arrays);
 
 /* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
  * dpar_halo_plan_free does. */

@@ -126,13 +126,13 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- functions of all layers ----------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *tp, dpar_comm *comm,
                                                           int32_t type, int64_t tokens,
                                                           int64_t *counts, dpar_why *why)
 {
     dpar_tensor_parallel made;
     dpar_status st;
-    if (t == NULL || comm == NULL) {
+    if (tp == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
@@ -144,60 +144,60 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
         made.comm = comm;
         made.type = type;
         made.counts = counts;
-        *t = made;
+        *tp = made;
     }
     return st;
 }
 
 /* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
  * parallelism. */
-static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
+static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
 {
-    return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
+    return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
 /* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
 static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
-    dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st, const char *form, ...)
+    dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
 {
     dpar_why why;
     va_list list;
     va_start(list, form);
     (void)dpari_say_list(st, &why, form, &list);
     va_end(list);
-    return dpari_comm_wrong_all(t->comm, st, &why);
+    return dpari_comm_wrong_all(tp->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are not NULL. If t has no communicator, only the
+/* Checks that the structs that describe a call are not NULL. If tp has no communicator, only the
  * caller gets the error. */
-static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
+static dpar_status dpari_tensor_there(const dpar_tensor_parallel *tp, int described)
 {
-    if (t == NULL || t->comm == NULL) {
+    if (tp == NULL || tp->comm == NULL) {
         return DPAR_E_ARG;
     }
     if (described) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                               t->comm->rank);
+    return dpari_tensor_refuse(tp, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                               tp->comm->rank);
 }
 
-/* Checks t, whose fields the caller may have changed. A rank's tokens must be consecutive if they
+/* Checks tp, whose fields the caller may have changed. A rank's tokens must be consecutive if they
  * are gathered. */
-static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
 {
-    const int32_t rule = t->tokens.rule;
-    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
+    const int32_t rule = tp->tokens.rule;
+    if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
             "has %d parts",
-            t->type, t->comm->size, t->tokens.parts);
+            tp->type, tp->comm->size, tp->tokens.parts);
     }
-    if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
+    if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
@@ -205,11 +205,11 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 
 /* Computes c[m][n] = op(a) op(b), or adds it to c. The caller has set m, n, k and which matrix is
  * transposed. */
-static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
+static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_matmul *p,
                                          const void *a, const void *b, void *c, int add)
 {
     dpar_status st;
-    p->type = t->type;
+    p->type = tp->type;
     p->alpha = 1.0;
     p->beta = add ? 1.0 : 0.0;
     p->a = a;
@@ -218,41 +218,41 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->lda = dpari_most(1, p->transpose_a ? p->m : p->k);
     p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
     p->ldc = dpari_most(1, p->n);
-    st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
+    st = tp->matmul != NULL ? tp->matmul(tp->user, p) : dpar_matmul_host(NULL, p);
     if (st >= 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, st,
+    return dpari_tensor_refuse(tp, st,
                                "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
-                               t->comm->rank, p->m, p->n, p->k);
+                               tp->comm->rank, p->m, p->n, p->k);
 }
 
 /* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
  * dy^T x. */
-static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_apply(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
     p.transpose_b = 1;
-    p.m = t->tokens.count;
+    p.m = tp->tokens.count;
     p.n = l->out;
     p.k = l->in;
-    return dpari_tensor_multiply(t, &p, x, w, y, 0);
+    return dpari_tensor_multiply(tp, &p, x, w, y, 0);
 }
 
-static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                        const void *dy, const void *w, void *dx, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
-    p.m = t->tokens.count;
+    p.m = tp->tokens.count;
     p.n = l->in;
     p.k = l->out;
-    return dpari_tensor_multiply(t, &p, dy, w, dx, add);
+    return dpari_tensor_multiply(tp, &p, dy, w, dx, add);
 }
 
-static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpar_linear *l,
+static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                         const void *dy, const void *x, void *dw, int add)
 {
     dpar_matmul p;
@@ -260,8 +260,8 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpa
     p.transpose_a = 1;
     p.m = l->out;
     p.n = l->in;
-    p.k = t->tokens.count;
-    return dpari_tensor_multiply(t, &p, dy, x, dw, add);
+    p.k = tp->tokens.count;
+    return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
 }
 
 /* Adds a bias to one row of y. */
@@ -280,19 +280,19 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
 }
 
 /* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
+static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
-    const int64_t bytes = n * dpar_type_bytes(t->type);
+    const int64_t bytes = n * dpar_type_bytes(tp->type);
     int64_t i;
     if (bias == NULL || rows * n == 0) { /* y may be NULL then */
         return DPAR_OK;
     }
-    if (t->comm->mem != NULL) {
-        return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    if (tp->comm->mem != NULL) {
+        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
     }
     for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
     }
     return DPAR_OK;
 }
@@ -322,28 +322,28 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
 }
 
 /* Does the same where the arrays are, which may be on a device. */
-static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
     dpar_mem_reduce r;
-    if (t->comm->mem == NULL || sum == NULL || n == 0) {
-        dpari_tensor_add_rows(t->type, dy, rows, n, sum, add);
+    if (tp->comm->mem == NULL || sum == NULL || n == 0) {
+        dpari_tensor_add_rows(tp->type, dy, rows, n, sum, add);
         return DPAR_OK;
     }
     if (rows == 0) {
-        return add ? DPAR_OK : dpari_do_copy(t->comm, sum, NULL, n * dpar_type_bytes(t->type));
+        return add ? DPAR_OK : dpari_do_copy(tp->comm, sum, NULL, n * dpar_type_bytes(tp->type));
     }
     dpari_zero(&r, sizeof r);
     r.to = sum;
     r.from = dy;
     r.count = r.stride = n;
     r.parts = rows;
-    r.to_type = r.from_type = t->type;
+    r.to_type = r.from_type = tp->type;
     r.sum_type = DPAR_F64;
     r.op = DPAR_SUM;
     r.accumulate = add != 0;
     r.scale = 1.0;
-    return dpari_do_reduce(t->comm, &r);
+    return dpari_do_reduce(tp->comm, &r);
 }
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
@@ -351,11 +351,12 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
 /* Fills in the counts for collectives of rows. Call it once in a function before anything is
  * posted, because posted operations read them. The width of a layer that will be rejected may be
  * anything, so the product is unsigned. */
-static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
+static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
-    for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = (int64_t)((uint64_t)dpar_split_part_count(&t->tokens, r) * (uint64_t)width);
+    for (r = 0; tp->counts != NULL && r < tp->comm->size; r++) {
+        tp->counts[r] =
+            (int64_t)((uint64_t)dpar_split_part_count(&tp->tokens, r) * (uint64_t)width);
     }
 }
 
@@ -375,50 +376,51 @@ static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 }
 
 /* Returns a hash of a vocabulary and of all ids. */
-static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
+static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *tp, const dpar_vocab *vocab,
                                  const int32_t *ids)
 {
-    uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
+    uint64_t h = dpari_hash(dpari_hash(2, vocab->count), vocab->added);
     int64_t i;
-    h = dpari_hash(dpari_hash(h, v->padded), v->padded_added);
-    for (i = 0; i < t->tokens.count; i++) {
+    h = dpari_hash(dpari_hash(h, vocab->padded), vocab->padded_added);
+    for (i = 0; i < tp->tokens.count; i++) {
         h = dpari_hash(h, ids[i]);
     }
     return h;
 }
 
 /* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
-static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
-                                        const dpari_tensor_alike *alike, dpar_work *work)
+static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const void *own,
+                                        void *whole, const dpari_tensor_alike *alike,
+                                        dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = t->type;
+    call.type = tp->type;
     call.variable_counts = 1;
     call.in = own;
     call.out = whole;
-    call.count = t->counts[t->comm->rank];
-    call.out_count = t->counts;
-    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
+    call.count = tp->counts[tp->comm->rank];
+    call.out_count = tp->counts;
+    return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
 /* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
  * rank's own rows into `own`. */
-static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
+static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = t->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
-    call.type = t->type;
+    call.kind = tp->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
+    call.type = tp->type;
     call.op = DPAR_SUM;
     call.in = part;
-    call.out = t->counts == NULL ? part : own;
-    call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
-    call.variable_counts = t->counts != NULL;
-    call.in_count = t->counts;
-    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
+    call.out = tp->counts == NULL ? part : own;
+    call.count = tp->counts == NULL ? tp->tokens.count * width : tp->counts[tp->comm->rank];
+    call.variable_counts = tp->counts != NULL;
+    call.in_count = tp->counts;
+    return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
 /* Waits for a work even if st is an error, because the memory is in use until then. Returns the
@@ -441,189 +443,196 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 }
 
 /* Reports the number of arrays that are missing, if any, to all ranks. */
-static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
+static dpar_status dpari_tensor_given(const dpar_tensor_parallel *tp, int missing, const char *form)
 {
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
+    return dpari_tensor_refuse(tp, DPAR_E_ARG, form, tp->comm->rank, (int32_t)missing);
 }
 
 /* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
  * elements. */
-static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
-                                                 const dpar_linear *l, const dpar_linear_arrays *a,
-                                                 int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
+                                                 const dpar_linear *l,
+                                                 const dpar_linear_arrays *arrays, int forward)
 {
-    const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
-    const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
+    const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
+    const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
-    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->reuse_gathered);
-    const int reads_dy = !forward && !(!column && sequence && a->reuse_gathered);
+    const int reads_x =
+        (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
+    const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
     int missing = 0;
-    dpar_status st = dpari_tensor_check(t);
+    dpar_status st = dpari_tensor_check(tp);
     if (st != DPAR_OK) {
         return st;
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
-        ((a->accumulate_dx || a->defer_reduce) && !column)) {
+        ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
             "accumulate_dx or defer_reduce %d (only for a column layer)",
-            l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
+            l->kind, l->in, l->out, arrays->accumulate_dx || arrays->defer_reduce);
     }
-    if (t->comm->mem != NULL && t->matmul == NULL) {
+    if (tp->comm->mem != NULL && tp->matmul == NULL) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "rank %d: linear: arrays on a device need matmul, a function for that device",
-            t->comm->rank);
+            tp->comm->rank);
     }
-    missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
-    missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
-    missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
-    missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
-    missing += sequence && dpari_tensor_missing(a->gathered, n, column ? l->in : l->out) &&
-               (!column || forward || a->dw != NULL);
-    missing += sequence && !forward && column && a->dx != NULL &&
-               dpari_tensor_missing(a->gathered_dx, n, l->in);
+    missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
+    missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
+    missing += forward && dpari_tensor_missing(arrays->y, rows_y, l->out);
+    missing += reads_dy && dpari_tensor_missing(arrays->dy, rows_y, l->out);
+    missing += sequence && dpari_tensor_missing(arrays->gathered, n, column ? l->in : l->out) &&
+               (!column || forward || arrays->dw != NULL);
+    missing += sequence && !forward && column && arrays->dx != NULL &&
+               dpari_tensor_missing(arrays->gathered_dx, n, l->in);
     if (missing == 0) {
         return DPAR_OK;
     }
     return dpari_tensor_refuse(
-        t, DPAR_E_ARG, "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
-        t->comm->rank, missing, l->in, l->out);
+        tp, DPAR_E_ARG,
+        "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
+        tp->comm->rank, missing, l->in, l->out);
 }
 
 /* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
  * it. The arguments are not NULL. */
-static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                        const dpar_linear_arrays *a)
+static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                        const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
-    const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
-    const void *x = column && sequence ? a->gathered : a->x;
-    void *y = !column && sequence ? a->gathered : a->y;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = tp->counts != NULL;
+    const int64_t own = dpari_tensor_tokens(tp, tp->comm->rank);
+    const void *x = column && sequence ? arrays->gathered : arrays->x;
+    void *y = !column && sequence ? arrays->gathered : arrays->y;
     const dpari_tensor_alike alike = dpari_linear_alike(layer);
-    dpar_status st = dpari_linear_check(t, layer, a, 1);
-    dpari_tensor_count(t, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
+    dpar_status st = dpari_linear_check(tp, layer, arrays, 1);
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
+    if (st == DPAR_OK && column && sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, NULL);
     }
     if (st == DPAR_OK) {
-        st = dpari_linear_apply(t, layer, x, a->w, y);
+        st = dpari_linear_apply(tp, layer, x, arrays->w, y);
     }
     if (st == DPAR_OK && !column) {
-        st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
+        st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own, layer->out);
+    return dpari_tensor_add_bias(tp, arrays->y, arrays->bias, column ? tp->tokens.count : own,
+                                 layer->out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
                                                     const dpar_linear *layer,
-                                                    const dpar_linear_arrays *a)
+                                                    const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_linear_forward(t, layer, a);
+    return dpari_linear_forward(tp, layer, arrays);
 }
 
 /* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
  * while dw is computed. */
-static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
-                                         const dpar_linear_arrays *a)
+static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
+                                         const dpar_linear_arrays *arrays)
 {
-    const int sequence = t->counts != NULL;
-    void *part = sequence ? a->gathered_dx : a->dx;
+    const int sequence = tp->counts != NULL;
+    void *part = sequence ? arrays->gathered_dx : arrays->dx;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
-    if (a->dw != NULL && sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, &gather);
+    if (arrays->dw != NULL && sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, &gather);
     }
-    if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->accumulate_dx);
-        if (st == DPAR_OK && !a->defer_reduce) {
-            st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
+    if (st == DPAR_OK && arrays->dx != NULL) {
+        st = dpari_linear_inputs(tp, l, arrays->dy, arrays->w, part, arrays->accumulate_dx);
+        if (st == DPAR_OK && !arrays->defer_reduce) {
+            st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
-    if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, a->dy, sequence ? a->gathered : a->x, a->dw, a->accumulate);
+    if (st == DPAR_OK && arrays->dw != NULL) {
+        st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
+                                  arrays->dw, arrays->accumulate);
     }
     return dpari_tensor_finish(st, &reduce);
 }
 
 /* Backward of a row layer: gathers dy; nothing is summed. */
-static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
-                                      const dpar_linear_arrays *a)
+static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
+                                      const dpar_linear_arrays *arrays)
 {
-    const int sequence = t->counts != NULL;
-    const void *dy = sequence ? a->gathered : a->dy;
+    const int sequence = tp->counts != NULL;
+    const void *dy = sequence ? arrays->gathered : arrays->dy;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
-    if (sequence && !a->reuse_gathered) {
-        st = dpari_tensor_collect(t, a->dy, a->gathered, &alike, NULL);
+    if (sequence && !arrays->reuse_gathered) {
+        st = dpari_tensor_collect(tp, arrays->dy, arrays->gathered, &alike, NULL);
     }
-    if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
+    if (st == DPAR_OK && arrays->dx != NULL) {
+        st = dpari_linear_inputs(tp, l, dy, arrays->w, arrays->dx, 0);
     }
-    if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->accumulate);
+    if (st == DPAR_OK && arrays->dw != NULL) {
+        st = dpari_linear_weights(tp, l, dy, arrays->x, arrays->dw, arrays->accumulate);
     }
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a)
+static dpar_status dpari_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                         const dpar_linear_arrays *arrays)
 {
     const int column = layer->kind == DPAR_LINEAR_COLUMN;
-    dpar_status st = dpari_linear_check(t, layer, a, 0);
-    dpari_tensor_count(t, column ? layer->in : layer->out);
+    dpar_status st = dpari_linear_check(tp, layer, arrays, 0);
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
     if (st == DPAR_OK) {
-        st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
+        st = column ? dpari_column_backward(tp, layer, arrays)
+                    : dpari_row_backward(tp, layer, arrays);
     }
     if (st == DPAR_OK) {
-        const void *dy = !column && t->counts != NULL ? a->gathered : a->dy;
-        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->accumulate);
+        const void *dy = !column && tp->counts != NULL ? arrays->gathered : arrays->dy;
+        st = dpari_tensor_sum_rows(tp, dy, tp->tokens.count, layer->out, arrays->dbias,
+                                   arrays->accumulate);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
                                                      const dpar_linear *layer,
-                                                     const dpar_linear_arrays *a)
+                                                     const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_linear_backward(t, layer, a);
+    return dpari_linear_backward(tp, layer, arrays);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
 /* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
  * added ones (which = 1). The rows after each run are padding. */
-static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
-    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
-    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
-    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    const int64_t each =
+        which == 0 ? vocab->padded / vocab->ranks : vocab->padded_added / vocab->ranks;
+    const int64_t left = (which == 0 ? vocab->count : vocab->added) - rank * each;
+    *lo = which == 0 ? 0 : vocab->padded / vocab->ranks;
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
 /* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
  * none. */
-static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
+static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
     int32_t which;
@@ -633,9 +642,9 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
     index->windows = 2;
     for (which = 0; which < 2; which++) {
         int64_t lo, hi;
-        dpari_vocab_run(v, rank, which, &lo, &hi);
-        index->lo[which] = which == 0 ? rank * (v->padded / v->ranks)
-                                      : v->count + rank * (v->padded_added / v->ranks);
+        dpari_vocab_run(vocab, rank, which, &lo, &hi);
+        index->lo[which] = which == 0 ? rank * (vocab->padded / vocab->ranks)
+                                      : vocab->count + rank * (vocab->padded_added / vocab->ranks);
         index->hi[which] = index->lo[which] + (hi - lo);
         index->row[which] = lo;
     }
@@ -643,25 +652,26 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 
 /* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
  * be ignored. */
-static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
-                                                const int32_t *ids)
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
+                                                const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_there(t, v != NULL);
+    dpar_status st = dpari_tensor_there(tp, vocab != NULL);
     int64_t i;
     if (st == DPAR_OK) {
-        st = dpari_tensor_check(t);
+        st = dpari_tensor_check(tp);
     }
-    if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
+    if (st == DPAR_OK &&
+        (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
         st = dpari_tensor_refuse(
-            t, DPAR_E_ARG,
+            tp, DPAR_E_ARG,
             "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
-            v->ranks, t->comm->size, ids == NULL);
+            vocab->ranks, tp->comm->size, ids == NULL);
     }
-    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
-        if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+    for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
+        if (ids[i] >= vocab->count + vocab->added) {
+            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
                                      "vocabulary: token %ld has id %d, but there are only %ld ids",
-                                     i, ids[i], v->count + v->added);
+                                     i, ids[i], vocab->count + vocab->added);
         }
     }
     return st;
@@ -669,25 +679,25 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, c
 
 /* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
  * gradients. */
-static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *tp,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
                                                     const void *table, const void *y)
 {
     const int there = layer != NULL && a != NULL;
-    const dpar_vocab *v = there ? &layer->vocab : NULL;
+    const dpar_vocab *vocab = there ? &layer->vocab : NULL;
     const int32_t *ids = there ? a->ids : NULL;
     const int64_t width = there ? layer->width : 0;
-    dpar_status st = dpari_vocab_check(t, v, ids);
+    dpar_status st = dpari_vocab_check(tp, vocab, ids);
     int64_t i;
     int missing;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
+        st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
                                  width);
     }
-    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+    for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
                                      "embedding: token %ld has id %d, but ids must be at least 0",
                                      i, ids[i]);
         }
@@ -695,74 +705,74 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     if (st != DPAR_OK) {
         return st;
     }
-    missing = dpari_tensor_missing(table, dpar_vocab_row_count(v), width);
-    missing += dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width);
-    missing += t->counts != NULL && dpari_tensor_missing(a->gathered, t->tokens.count, width);
-    return dpari_tensor_given(t, missing,
+    missing = dpari_tensor_missing(table, dpar_vocab_row_count(vocab), width);
+    missing += dpari_tensor_missing(y, dpari_tensor_tokens(tp, tp->comm->rank), width);
+    missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
+    return dpari_tensor_given(tp, missing,
                               "rank #: embedding: # arrays that this call needs are NULL");
 }
 
-static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
                                                 const dpar_embedding *layer, const int32_t *ids)
 {
     dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
-    alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
+    alike.hash = dpari_hash(dpari_vocab_hash(tp, &layer->vocab, ids), layer->width);
     return alike;
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
     dpar_status st =
-        dpari_embedding_check(t, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
+        dpari_embedding_check(tp, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? a->gathered : a->y;
+        g.to = tp->counts != NULL ? a->gathered : a->y;
         g.from = a->table;
-        g.rows = t->tokens.count;
-        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
-        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &g.index);
-        st = dpari_do_gather(t->comm, &g);
+        g.rows = tp->tokens.count;
+        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(tp->type);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &g.index);
+        st = dpari_do_gather(tp->comm, &g);
     }
     if (st == DPAR_OK) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
-        dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->gathered : a->y, a->y,
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        dpari_tensor_count(tp, layer->width);
+        st = dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? a->gathered : a->y, a->y,
                                  &alike, NULL);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
     dpar_status st =
-        dpari_embedding_check(t, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
+        dpari_embedding_check(tp, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
     const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
-    if (st == DPAR_OK && t->counts != NULL) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
-        dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->gathered, &alike, NULL);
+    if (st == DPAR_OK && tp->counts != NULL) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        dpari_tensor_count(tp, layer->width);
+        st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
         dy = a->gathered;
     }
     if (st == DPAR_OK && !a->accumulate) {
-        st = dpari_do_copy(t->comm, a->dtable, NULL,
+        st = dpari_do_copy(tp->comm, a->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
-                               dpar_type_bytes(t->type));
+                               dpar_type_bytes(tp->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
         s.to = a->dtable;
         s.from = dy;
-        s.rows = t->tokens.count;
+        s.rows = tp->tokens.count;
         s.width = layer->width;
-        s.type = t->type;
-        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &s.index);
-        st = dpari_do_scatter(t->comm, &s);
+        s.type = tp->type;
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &s.index);
+        st = dpari_do_scatter(tp->comm, &s);
     }
     return st;
 }
@@ -770,71 +780,71 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
 /* Checks a cross-entropy and its targets. */
-static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
-    dpar_status st = dpari_tensor_there(t, e != NULL);
+    dpar_status st = dpari_tensor_there(tp, e != NULL);
     if (st == DPAR_OK) {
-        st = dpari_vocab_check(t, &e->vocab, targets);
+        st = dpari_vocab_check(tp, &e->vocab, targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
+        return dpari_tensor_refuse(tp, DPAR_E_ARG,
                                    "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
 
 /* Fills in what all phases of a cross-entropy have in common. */
-static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
-    const dpar_vocab *v = &e->vocab;
+    const dpar_vocab *vocab = &e->vocab;
     int32_t which;
     dpari_zero(x, sizeof *x);
-    x->type = t->type;
-    x->tokens = t->tokens.count;
-    x->rows = dpar_vocab_row_count(v);
+    x->type = tp->type;
+    x->tokens = tp->tokens.count;
+    x->rows = dpar_vocab_row_count(vocab);
     for (which = 0; which < 2; which++) {
-        dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
+        dpari_vocab_run(vocab, tp->comm->rank, which, &x->lo[which], &x->hi[which]);
     }
-    dpari_vocab_index(v, t->comm->rank, targets, &x->target);
-    x->vocabulary = v->count + v->added;
+    dpari_vocab_index(vocab, tp->comm->rank, targets, &x->target);
+    x->vocabulary = vocab->count + vocab->added;
     x->ignore = e->ignore;
     x->smoothing = e->smoothing;
     x->z_loss = e->z_loss;
-    x->ranks = t->comm->size;
+    x->ranks = tp->comm->size;
 }
 
 /* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
  * token. */
-static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
-    uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
+    uint64_t hash = dpari_vocab_hash(tp, &e->vocab, targets);
     dpar_call call;
     hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z_loss);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = t->type;
+    call.type = tp->type;
     call.in = own;
     call.out = all;
-    call.count = 3 * t->tokens.count;
-    return dpari_post_alike(t->comm, &call, hash,
+    call.count = 3 * tp->tokens.count;
+    return dpari_post_alike(tp->comm, &call, hash,
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    dpar_status st = dpari_entropy_check(tp, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
-        n = t->tokens.count;
+        n = tp->tokens.count;
         st = dpari_tensor_given(
-            t,
+            tp,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
             "rank #: cross-entropy: # arrays that this call needs are NULL");
@@ -842,15 +852,15 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     if (st != DPAR_OK) {
         return st;
     }
-    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
-    dpari_entropy_of(t, e, a->targets, &x);
+    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(tp->type);
+    dpari_entropy_of(tp, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = a->logits; /* this phase only reads it */
     x.partial = a->scratch;
     x.all = all;
-    st = dpari_do_cross_entropy(t->comm, &x);
+    st = dpari_do_cross_entropy(tp->comm, &x);
     if (st == DPAR_OK) {
-        st = dpari_entropy_gather(t, e, a->targets, a->scratch, all);
+        st = dpari_entropy_gather(tp, e, a->targets, a->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = a->lse;
@@ -859,23 +869,23 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_do_cross_entropy(t->comm, &x);
+    return dpari_do_cross_entropy(tp->comm, &x);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
                                                             const dpar_cross_entropy *e,
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_entropy_of(t, e, a->targets, &x);
+    dpari_entropy_of(tp, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
     x.logits = a->logits;
     x.lse = a->lse; /* read only */
     x.scale = scale;
-    return dpari_do_cross_entropy(t->comm, &x);
+    return dpari_do_cross_entropy(tp->comm, &x);
 }

@@ -77,11 +77,11 @@ typedef struct dpar_tensor_parallel {
 /* Fills in what the layers of a group share.
  *
  * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
- *         n tokens, call dpar_split_init(&t->tokens, DPAR_SPLIT_EVEN, n, t->tokens.parts, 0, NULL).
- * counts: comm->size numbers that select sequence parallelism, or NULL.
+ *         n tokens, call dpar_split_init(&tp->tokens, DPAR_SPLIT_EVEN, n, tp->tokens.parts, 0,
+ * NULL). counts: comm->size numbers that select sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *tp, dpar_comm *comm,
                                                int32_t type, int64_t tokens, int64_t *counts,
                                                dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
@@ -133,8 +133,8 @@ typedef struct dpar_linear_arrays {
  * elements. A row layer costs an all-reduce of n out elements, or a reduce-scatter with sequence
  * parallelism. The arithmetic is 2 n in out. Fails with DPAR_E_ARG as described at the top of this
  * file, with the errors of matmul, and with those of comm.h. */
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a);
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                         const dpar_linear_arrays *arrays);
 /* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
  *
  * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
@@ -143,8 +143,8 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dp
  * all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress this overlaps
  * completely. With dx and dw the arithmetic is twice that of dpar_linear_forward. Fails as
  * dpar_linear_forward does. */
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
-                                          const dpar_linear_arrays *a);
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
+                                          const dpar_linear_arrays *arrays);
 
 /* The y of a column layer, and the x of a row layer, have only some of the features. If a layer
  * between them needs all features, dpar_redistribute (move.h) makes the cut features whole on every
@@ -177,7 +177,7 @@ typedef struct dpar_embedding_arrays {
  * parallelism, and O(n width). Fails with DPAR_E_ARG if an id does not exist. Fails with
  * DPAR_E_MISMATCH if ranks give different vocabularies or ids, which is noticed by the engines that
  * dpar_cross_entropy_forward names. */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens of
@@ -185,7 +185,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
  *
  * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
  * `gathered`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
@@ -226,13 +226,13 @@ typedef struct dpar_cross_entropy_arrays {
  * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
  * different vocabulary, targets, ignore, smoothing or z_loss, on engines that compare calls: shared
  * memory, and MPI with check. */
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
                                                 const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
  * the mean, scale is 1 / the tokens of all data-parallel ranks. Local. O(n rows). Fails as
  * dpar_cross_entropy_forward does. */
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
                                                  const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 

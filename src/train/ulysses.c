@@ -91,38 +91,39 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
-static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
-    const int64_t all = a->tokens.ends[a->tokens.docs];
+    const int64_t all = layer->tokens.ends[layer->tokens.docs];
     dpar_status st;
     dpari_zero(u, sizeof *u);
     u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
-    u->type = a->type;
-    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->value_width;
-    st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
-                         a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
-    if (st == DPAR_OK && a->token_split == NULL) {
-        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
+    u->type = layer->type;
+    u->width =
+        array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? layer->width : layer->value_width;
+    st = dpar_heads_init(&u->heads, layer->heads, layer->groups, layer->tokens.ranks,
+                         layer->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
+    if (st == DPAR_OK && layer->token_split == NULL) {
+        st = dpar_split_init(&u->tokens, layer->tokens.rule, all, layer->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
-        u->tokens = *a->token_split;
-        if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
+        u->tokens = *layer->token_split;
+        if (u->tokens.count != all || u->tokens.parts != layer->tokens.ranks) {
             st = dpari_wrong(why,
                              "ulysses: token_split has %ld tokens in %d parts, but the layer has "
                              "%ld on %d ranks",
-                             u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+                             u->tokens.count, u->tokens.parts, all, layer->tokens.ranks);
         }
     }
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *layer, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
-        st = dpari_ulysses_of(a, i, &u, why);
+        st = dpari_ulysses_of(layer, i, &u, why);
         if (st == DPAR_OK) {
             st = dpari_ulysses_fits(&u, why);
         }
@@ -131,98 +132,99 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, 
 }
 
 /* Returns the bytes that this rank sends. back: from heads to tokens. */
-static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
+static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t each = u->width * dpar_type_bytes(u->type);
     if (back) {
-        return each * p->mine * (p->whole - p->tokens);
+        return each * ulysses->mine * (ulysses->whole - ulysses->tokens);
     }
-    return each * p->tokens * (dpari_ulysses_held(u) - p->mine);
+    return each * ulysses->tokens * (dpari_ulysses_held(u) - ulysses->mine);
 }
 
 /* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
-static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *comm, dpari_room *behind,
+static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t counts = 8 * (int64_t)comm->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_part_count(&u->tokens, comm->rank);
-    p->whole = u->tokens.count;
-    p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, comm->rank, &p->first);
-    p->send = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
-    p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *p->peer);
-    p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
+    ulysses->tokens = dpar_split_part_count(&u->tokens, comm->rank);
+    ulysses->whole = u->tokens.count;
+    ulysses->heads = dpari_ulysses_all(u);
+    ulysses->mine = dpari_ulysses_heads(u, comm->rank, &ulysses->first);
+    ulysses->send = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->receive = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    ulysses->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
+    ulysses->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *ulysses->piece);
+    ulysses->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *ulysses->peer);
+    ulysses->packed = dpari_room_take(buffers, ulysses->tokens * dpari_ulysses_held(u) * each, 1);
     if (!dpari_split_in_order(&u->tokens)) {
-        p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
+        ulysses->ordered = dpari_room_take(buffers, ulysses->whole * ulysses->mine * each, 1);
     }
 }
 
 /* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
  * of its own. */
-static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
+static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_split held;
     int32_t i;
     dpar_status st;
-    p->cuts[0] = 0;
+    ulysses->cuts[0] = 0;
     for (i = 0; i < u->tokens.parts; i++) {
-        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
+        ulysses->cuts[i + 1] = ulysses->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
-    st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = dpar_split_init_ragged(&held, u->tokens.parts, ulysses->cuts, why);
     if (st == DPAR_OK) {
-        st = dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send, p->send_at,
-                                  p->receive, p->receive_at, why);
+        st = dpari_ulysses_counts(&u->tokens, &held, ulysses->comm->rank, u->width, ulysses->send,
+                                  ulysses->send_at, ulysses->receive, ulysses->receive_at, why);
     }
-    p->send[p->comm->rank] = 0; /* the rank's own piece is copied, not sent */
-    p->receive[p->comm->rank] = 0;
+    ulysses->send[ulysses->comm->rank] = 0; /* the rank's own piece is copied, not sent */
+    ulysses->receive[ulysses->comm->rank] = 0;
     return st;
 }
 
 /* Lists how the tokens are divided. */
-static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
+static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpari_ulysses_layer *u)
 {
     int32_t i;
-    dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
-    dpari_fact(f, "the block of the cut", 0, u->tokens.block);
+    dpari_fact(facts, "the rule of the cut", 0, u->tokens.rule);
+    dpari_fact(facts, "the block of the cut", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        dpari_fact(f, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
-        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_part_count(&u->tokens, i));
+        dpari_fact(facts, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
+        dpari_fact(facts, "the number of tokens of rank #", i,
+                   dpar_split_part_count(&u->tokens, i));
     }
 }
 
 /* Lists what describes an exchange, so that ranks can compare it. */
-static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
-    dpari_ulysses_state_tokens(f, u);
-    dpari_fact(f, "tokens.count", 0, u->tokens.count);
-    dpari_fact(f, "heads.queries", 0, u->heads.queries);
-    dpari_fact(f, "heads.groups", 0, u->heads.groups);
-    dpari_fact(f, "heads.rule", 0, u->heads.rule);
-    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
-    dpari_fact(f, "width", 0, u->width);
-    dpari_fact_type(f, "type", 0, u->type);
+    dpari_ulysses_state_tokens(facts, u);
+    dpari_fact(facts, "tokens.count", 0, u->tokens.count);
+    dpari_fact(facts, "heads.queries", 0, u->heads.queries);
+    dpari_fact(facts, "heads.groups", 0, u->heads.groups);
+    dpari_fact(facts, "heads.rule", 0, u->heads.rule);
+    dpari_fact(facts, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(facts, "width", 0, u->width);
+    dpari_fact_type(facts, "type", 0, u->type);
 }
 
 /* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
  * do not wait for this one. */
-static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
+static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
     dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
     (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      p->comm->rank, p->whole, p->heads);
-    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
+                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
+    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
 }
 
 /* Copies rows of `bytes` with the given distances. */
@@ -243,34 +245,35 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
 /* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
  * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
  * no more. */
-static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
-                                 int64_t *run)
+static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
+                                 int whole, int64_t *run)
 {
     if (whole) {
-        return dpar_split_global(&p->layer.tokens, rank, local, run);
+        return dpar_split_global(&ulysses->layer.tokens, rank, local, run);
     }
-    *run = dpar_split_part_count(&p->layer.tokens, rank) - local;
+    *run = dpar_split_part_count(&ulysses->layer.tokens, rank) - local;
     return *run > 0 ? local : -1;
 }
 
 /* Copies all tokens from the order of the ranks to their own order, or with `back` the other
  * way. */
-static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
+static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, void *to,
                                                   const void *from, int back)
 {
-    const int64_t row = p->mine * p->layer.width;
+    const int64_t row = ulysses->mine * ulysses->layer.width;
     int64_t at = 0, local, i, run;
     dpar_status st = DPAR_OK;
     int32_t rank;
-    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
+    for (rank = 0; rank < ulysses->comm->size && row > 0; rank++) {
         for (local = 0; st == DPAR_OK; local += run) {
-            i = dpar_split_global(&p->layer.tokens, rank, local, &run);
+            i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
-            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
-                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
-                               run * row * dpar_type_bytes(p->layer.type));
+            st = dpari_do_copy(ulysses->comm,
+                               dpari_seq_at(to, (back ? at : i) * row, ulysses->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, ulysses->layer.type),
+                               run * row * dpar_type_bytes(ulysses->layer.type));
             at += run;
         }
     }
@@ -279,23 +282,24 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *
 
 /* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
  * place in `to`. */
-static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
+static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
     dpar_status st = DPAR_OK;
     int32_t rank, first;
-    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
-        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-        const int own = rank == p->comm->rank;
-        void *piece = own ? dpari_seq_at(to, p->receive_at[rank], p->layer.type)
-                          : dpari_seq_at(p->packed, p->send_at[rank], p->layer.type);
-        const void *from = dpari_seq_in(in, first * width, p->layer.type);
-        if (p->comm->mem != NULL) {
-            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
-                               p->tokens, p->layer.type, DPAR_COPY);
+    for (rank = 0; rank < ulysses->comm->size && ulysses->tokens > 0 && st == DPAR_OK; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&ulysses->layer, rank, &first);
+        const int own = rank == ulysses->comm->rank;
+        void *piece =
+            own ? dpari_seq_at(to, ulysses->receive_at[rank], ulysses->layer.type)
+                : dpari_seq_at(ulysses->packed, ulysses->send_at[rank], ulysses->layer.type);
+        const void *from = dpari_seq_in(in, first * width, ulysses->layer.type);
+        if (ulysses->comm->mem != NULL) {
+            st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
+                               heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
         } else {
-            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
-                               0);
+            dpari_ulysses_rows(piece, heads * each, from, ulysses->heads * each, heads * each,
+                               ulysses->tokens, 0);
         }
     }
     return st;
@@ -303,24 +307,25 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
 
 /* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
  * begins with its own array, so that not all read from one rank at once. */
-static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
+static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *peers, void *out)
 {
-    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
-    const int64_t row = p->mine * width, wide = p->heads * width;
-    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    const int64_t width = ulysses->layer.width, bytes = dpar_type_bytes(ulysses->layer.type);
+    const int64_t row = ulysses->mine * width, wide = ulysses->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, ulysses->whole * row * bytes);
     int64_t local, i, run;
     int32_t k;
-    for (k = 0; k < p->comm->size && row > 0; k++) {
-        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+    for (k = 0; k < ulysses->comm->size && row > 0; k++) {
+        const int32_t rank = (ulysses->comm->rank + k) % ulysses->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
         for (local = 0;; local += run) {
-            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            i = dpari_ulysses_run(ulysses, rank, local, 1, &run);
             if (i < 0) {
                 break;
             }
-            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
-                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
-                               wide * bytes, row * bytes, run, stream);
+            dpari_ulysses_rows(
+                dpari_seq_at(out, i * row, ulysses->layer.type), row * bytes,
+                dpari_seq_in(in, local * wide + ulysses->first * width, ulysses->layer.type),
+                wide * bytes, row * bytes, run, stream);
         }
     }
     dpari_kern_rows_end(stream);
@@ -328,26 +333,27 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
 
 /* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
  * others directly (peers->direct). */
-static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
+static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
     dpari_peers_array a;
     a.at = in;
-    a.bytes = elements * dpar_type_bytes(p->layer.type);
-    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+    a.bytes = elements * dpar_type_bytes(ulysses->layer.type);
+    return dpari_peers_open(peers, ulysses->comm, (int32_t)(ulysses->tag ^ (backward != 0)), &a, 1,
+                            ulysses->peer);
 }
 
 /* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
  * rank has read. */
-static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
+static dpar_status dpari_ulysses_end(const dpari_ulysses *ulysses, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
-    for (i = 0; i < p->comm->size; i++) {
+    for (i = 0; i < ulysses->comm->size; i++) {
         n += counts[i]; /* the own count is 0 */
     }
-    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
+    return dpari_peers_close(peers, n * dpar_type_bytes(ulysses->layer.type));
 }
 
 /* Exchanges tokens for heads: computes out[whole][mine][width] from in[tokens][heads][width]. */
@@ -380,22 +386,22 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
 /* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
  * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
  * rows of a piece are those of that head. */
-static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
+static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
-    const void **row = p->piece + p->comm->size;
+    const void **row = ulysses->piece + ulysses->comm->size;
     int32_t rank, first, n = 0;
     int64_t i;
-    for (rank = 0; rank < p->comm->size; rank++) {
+    for (rank = 0; rank < ulysses->comm->size; rank++) {
         if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
+            row[n++] = dpari_seq_in(ulysses->piece[rank], at * u->width, u->type);
         }
     }
     for (i = 0; i < run; i++) {
         void *to[1];
-        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        to[0] = dpari_seq_at(out, ((local + i) * ulysses->heads + h) * u->width, u->type);
         dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
         for (rank = 0; rank < n && i + 1 < run; rank++) {
             row[rank] = (const unsigned char *)row[rank] + step;
@@ -405,51 +411,52 @@ static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local
 
 /* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
  * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
-static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
+static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *out, int32_t stream)
 {
-    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    const int32_t type = ulysses->layer.type, size = ulysses->comm->size, me = ulysses->comm->rank;
+    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
     for (local = 0;; local += run) {
-        i = dpari_ulysses_run(p, me, local, whole, &run);
+        i = dpari_ulysses_run(ulysses, me, local, whole, &run);
         if (i < 0) {
             break;
         }
-        if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
-            for (k = 0; k < p->heads; k++) {
-                dpari_ulysses_unite(p, k, local, i, run, out);
+        if (ulysses->cuts[size] > ulysses->heads) { /* several ranks hold a head: add the copies */
+            for (k = 0; k < ulysses->heads; k++) {
+                dpari_ulysses_unite(ulysses, k, local, i, run, out);
             }
             continue;
         }
         for (k = 0; k < size; k++) {
             const int32_t rank = (me + k) % size;
-            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
-                               p->heads * each,
-                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
-                               heads * each, run, stream);
+            const int64_t heads = dpari_ulysses_heads(&ulysses->layer, rank, &first);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * ulysses->heads + first) * width, type),
+                               ulysses->heads * each,
+                               dpari_seq_in(ulysses->piece[rank], i * heads * width, type),
+                               heads * each, heads * each, run, stream);
         }
     }
     dpari_kern_rows_end(stream);
 }
 
 /* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
- * device's memory. The sum replaces the first copy in p->packed. */
-static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
+ * device's memory. The sum replaces the first copy in ulysses->packed. */
+static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
-    const dpari_ulysses_layer *u = &p->layer;
-    const int64_t count = p->tokens * u->width;
-    const int32_t me = p->comm->rank;
+    const dpari_ulysses_layer *u = &ulysses->layer;
+    const int64_t count = ulysses->tokens * u->width;
+    const int32_t me = ulysses->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
     /* this rank's own copy was not sent: copy it to the others */
     if (me >= rank && me < rank + n) {
-        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
-                           count * dpar_type_bytes(u->type));
+        st = dpari_do_copy(ulysses->comm,
+                           dpari_seq_at(ulysses->packed, ulysses->send_at[me], u->type),
+                           ulysses->piece[me], count * dpar_type_bytes(u->type));
     }
     dpari_zero(&r, sizeof r);
-    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.to = dpari_seq_at(ulysses->packed, ulysses->send_at[rank], u->type);
     r.from = r.to;
     r.count = r.stride = count;
     r.parts = n;
@@ -457,31 +464,31 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     r.sum_type = dpari_seq_sums(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
-    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
 }
 
 /* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
+static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *out)
 {
-    const dpari_ulysses_layer *u = &p->layer;
+    const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_status st = DPAR_OK;
     int32_t rank, first, next, n;
-    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+    for (rank = 0; rank < ulysses->comm->size && st == DPAR_OK; rank += n) {
         const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
-        const void *from = p->piece[rank];
-        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+        const void *from = ulysses->piece[rank];
+        for (n = 1; heads > 0 && rank + n < ulysses->comm->size; n++) {
             if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
                 break;
             }
         }
         if (n > 1) {
-            st = dpari_ulysses_add_there(p, rank, n);
-            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+            st = dpari_ulysses_add_there(ulysses, rank, n);
+            from = dpari_seq_in(ulysses->packed, ulysses->send_at[rank], u->type);
         }
         if (st == DPAR_OK) {
-            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
-                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
-                               DPAR_COPY);
+            st = dpari_do_rows(ulysses->comm, dpari_seq_at(out, first * u->width, u->type),
+                               ulysses->heads * u->width, from, heads, heads, ulysses->tokens,
+                               u->type, DPAR_COPY);
         }
     }
     return st;
@@ -548,21 +555,21 @@ typedef struct dpari_ulysses_state {
     void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
-static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
+static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *plan)
 {
-    return (dpari_ulysses_state *)p->of_way;
+    return (dpari_ulysses_state *)plan->of_way;
 }
 
 /* Returns the number of elements of q, k, v or out, with all tokens and this rank's heads. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
-    const dpar_attention_desc *a = &one->head.layer;
+    const dpar_attention_desc *layer = &one->head.layer;
     const int64_t rows = one->head.tokens;
     switch (array) {
-    case DPAR_ATTENTION_Q: return rows * a->heads * a->width;
-    case DPAR_ATTENTION_K: return rows * a->groups * a->width;
-    case DPAR_ATTENTION_V: return rows * a->groups * a->value_width;
-    default: return rows * a->heads * a->value_width;
+    case DPAR_ATTENTION_Q: return rows * layer->heads * layer->width;
+    case DPAR_ATTENTION_K: return rows * layer->groups * layer->width;
+    case DPAR_ATTENTION_V: return rows * layer->groups * layer->value_width;
+    default: return rows * layer->heads * layer->value_width;
     }
 }
 
@@ -571,8 +578,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
-    const dpar_attention_desc *a = &one->head.layer;
-    const size_t each = (size_t)dpar_type_bytes(a->type);
+    const dpar_attention_desc *layer = &one->head.layer;
+    const size_t each = (size_t)dpar_type_bytes(layer->type);
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -581,31 +588,32 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
     x->v = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_V), each);
     x->out = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), each);
-    x->lse = dpari_room_take(&r, one->head.tokens * a->heads, (size_t)dpar_type_bytes(one->sums));
+    x->lse =
+        dpari_room_take(&r, one->head.tokens * layer->heads, (size_t)dpar_type_bytes(one->sums));
     return r.used;
 }
 
 /* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
  * to its buffers. */
-static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
+static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpari_ulysses_layer *q,
                                           const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
 {
     const dpar_heads_share share = dpar_heads_local(&q->heads, comm->rank);
-    const dpar_packed *t = &p->head.layer.tokens;
-    const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
-    const size_t sum = (size_t)dpar_type_bytes(p->sums);
+    const dpar_packed *t = &plan->head.layer.tokens;
+    const size_t type = (size_t)dpar_type_bytes(plan->head.layer.type);
+    const size_t sum = (size_t)dpar_type_bytes(plan->sums);
     dpari_attention *one = &s->one;
-    dpar_attention_desc *a = &one->head.layer;
+    dpar_attention_desc *layer = &one->head.layer;
     int32_t i;
-    *a = p->head.layer;
-    a->method = NULL;
-    a->heads = share.queries;
-    a->groups = share.groups;
-    one->comm = p->comm;
-    one->sums = p->sums;
+    *layer = plan->head.layer;
+    layer->method = NULL;
+    layer->heads = share.queries;
+    layer->groups = share.groups;
+    one->comm = plan->comm;
+    one->sums = plan->sums;
     one->head.tokens = q->tokens.count;
-    one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
+    one->delta = dpari_room_take(buffers, one->head.tokens * layer->heads, sum);
     s->out_gradient =
         dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
     for (i = 0; i < 3; i++) {
@@ -616,22 +624,23 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     if (type != sum) {
         one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
     }
-    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
+    return dpar_packed_init(&layer->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
 /* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
  * counts bytes, and works on local variables in place of the state. */
-static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *comm,
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
-    const int narrow = p->head.layer.value_width == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    const int narrow =
+        plan->head.layer.value_width == plan->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
     dpar_attention_arrays x;
     dpari_ulysses_layer q;
     int32_t i;
-    dpar_status st = dpari_ulysses_of(&p->head.layer, DPAR_ATTENTION_Q, &q, why);
-    p->of_way = s;
+    dpar_status st = dpari_ulysses_of(&plan->head.layer, DPAR_ATTENTION_Q, &q, why);
+    plan->of_way = s;
     s = s != NULL ? s : &counted;
     dpari_zero(s, sizeof *s);
     for (i = 0; i < narrow && st == DPAR_OK; i++) {
@@ -639,8 +648,8 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[i] = e;
         e = e != NULL ? e : &none;
         dpari_zero(e, sizeof *e);
-        e->comm = p->comm;
-        st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
+        e->comm = plan->comm;
+        st = dpari_ulysses_of(&plan->head.layer, i, &e->layer, why);
         if (st == DPAR_OK) {
             dpari_ulysses_lay_one(e, comm, behind, buffers);
         }
@@ -650,29 +659,29 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_lay_here(p, &q, comm, s, buffers, why);
+        st = dpari_ulysses_lay_here(plan, &q, comm, s, buffers, why);
     }
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
-        p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
+        plan->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
+        plan->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
 
 /* Lists what ranks compare in addition to the layer. */
-static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *facts, const dpar_attention_desc *layer)
 {
     dpari_ulysses_layer u;
-    if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
-        dpari_ulysses_state_tokens(f, &u);
-        dpari_fact(f, "heads_chunked", 0, a->heads_chunked != 0);
+    if (dpari_ulysses_of(layer, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
+        dpari_ulysses_state_tokens(facts, &u);
+        dpari_fact(facts, "heads_chunked", 0, layer->heads_chunked != 0);
     }
 }
 
 /* Computes the tags and counts of the exchanges, once all ranks have agreed on the layer. */
-static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *plan, dpar_why *why)
 {
-    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    dpari_ulysses_state *s = dpari_ulysses_state_of(plan);
     int32_t i;
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
@@ -684,13 +693,13 @@ static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *w
 }
 
 /* Exchanges one array and counts the bytes sent. */
-static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
+static dpar_status dpari_ulysses_exchange(dpari_attention *plan, int32_t array, int back,
                                           const void *in, void *out)
 {
-    dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
+    dpari_ulysses *e = dpari_ulysses_state_of(plan)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
     if (st == DPAR_OK) {
-        p->head.sent_bytes += dpari_ulysses_sent(e, back);
+        plan->head.sent_bytes += dpari_ulysses_sent(e, back);
     }
     return st;
 }
@@ -729,24 +738,24 @@ static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const voi
     return b;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
-                                                    const dpar_attention_arrays *a)
+static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *plan,
+                                                    const dpar_attention_arrays *arrays)
 {
-    dpari_attention *one = &dpari_ulysses_state_of(p)->one;
+    dpari_attention *one = &dpari_ulysses_state_of(plan)->one;
     dpar_attention_arrays x;
     dpar_status st;
-    (void)dpari_ulysses_kept(one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
+    (void)dpari_ulysses_kept(one, arrays->saved, &x);
+    st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_Q, 0, arrays->q, (void *)(uintptr_t)x.q);
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_K, 0, arrays->k, (void *)(uintptr_t)x.k);
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_V, 0, arrays->v, (void *)(uintptr_t)x.v);
     }
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
         st = dpari_seq_attend(one, &x, &all);
-        p->head.pairs += one->head.pairs;
+        plan->head.pairs += one->head.pairs;
         one->head.pairs = 0;
         if (st == DPAR_OK && one->out != NULL) {
             st = dpari_seq_round(one, x.out, one->out,
@@ -754,7 +763,7 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
         }
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out);
+        st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_OUT, 1, x.out, arrays->out);
     }
     return st;
 }
@@ -783,24 +792,24 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
-                                                     const dpar_attention_arrays *a, void *dq,
+static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *plan,
+                                                     const dpar_attention_arrays *arrays, void *dq,
                                                      dpari_seq_block *home)
 {
-    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
-    void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};
+    dpari_ulysses_state *s = dpari_ulysses_state_of(plan);
+    void *const to[3] = {arrays->q_gradient, arrays->k_gradient, arrays->v_gradient};
     dpar_attention_arrays x;
     int32_t i;
     dpar_status st;
     (void)dq;
     (void)home;
-    (void)dpari_ulysses_kept(&s->one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->out_gradient);
+    (void)dpari_ulysses_kept(&s->one, arrays->saved, &x);
+    st = dpari_ulysses_exchange(plan, DPAR_ATTENTION_OUT, 0, arrays->out_gradient, s->out_gradient);
     if (st == DPAR_OK) {
         st = dpari_ulysses_attend_back(s, &x);
     }
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
-        st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
+        st = dpari_ulysses_exchange(plan, i, 1, s->gradient[i], to[i]);
     }
     return st;
 }

@@ -35,35 +35,35 @@ typedef struct dpari_zero1_given {
 } dpari_zero1_given;
 
 /* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    const dpar_optimizer *o = desc->optimizer;
+    const dpar_optimizer *optimizer = desc->optimizer;
     int32_t i;
-    dpari_fact(f, "optimizer.kind", 0, o->kind);
-    dpari_fact(f, "the number of moments", 0, g->moments);
-    dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(f, "optimizer.stochastic", 0, o->stochastic);
-    dpari_fact_hash(f, "optimizer.seed", 0, o->seed);
-    dpari_fact(f, "steps", 0, desc->steps);
-    dpari_fact(f, "optimizer.nesterov", 0, o->nesterov);
-    dpari_fact_real(f, "optimizer.beta1", 0, o->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, o->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, o->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, o->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, o->decay);
-    dpari_fact(f, "the number of groups", 0, desc->groups);
+    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_fact(facts, "the number of moments", 0, g->moments);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, g->moment_type);
+    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
+    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
+    dpari_fact(facts, "steps", 0, desc->steps);
+    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
+    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
+    dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
-        dpari_fact(f, "group[#].first", i, desc->group[i].first);
-        dpari_fact(f, "group[#].count", i, desc->group[i].count);
-        dpari_fact_real(f, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(f, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact(facts, "group[#].first", i, desc->group[i].first);
+        dpari_fact(facts, "group[#].count", i, desc->group[i].count);
+        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
     }
 }
 
 /* Checks the groups of a descriptor: they ascend and do not overlap. */
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
@@ -75,13 +75,13 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
     }
     for (i = 0; i < desc->groups; i++) {
         const dpar_zero1_group *p = &desc->group[i];
-        if (p->first < at || p->count < 0 || p->first > d->elements ||
-            p->count > d->elements - p->first) {
+        if (p->first < at || p->count < 0 || p->first > ddp->elements ||
+            p->count > ddp->elements - p->first) {
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
                 "must ascend within %ld elements",
-                i, p->first, p->count, d->elements);
+                i, p->first, p->count, ddp->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
@@ -97,27 +97,27 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
 }
 
 /* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
-static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
+static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1_given *g,
                                                 dpar_why *why)
 {
     const dpar_zero1_desc *desc = g->desc;
-    const int64_t bytes = d->elements * dpar_type_bytes(d->desc.type);
+    const int64_t bytes = ddp->elements * dpar_type_bytes(ddp->desc.type);
     int64_t apart;
     dpar_status status;
-    if (d->desc.gradients == NULL || d->desc.hook != NULL || d->desc.sum || d->through ||
-        d->copy != NULL) {
+    if (ddp->desc.gradients == NULL || ddp->desc.hook != NULL || ddp->desc.sum || ddp->through ||
+        ddp->copy != NULL) {
         return dpari_wrong(why, "dpar_zero1_make: the ddp must average one array (desc.gradients), "
                                 "without hook, wire_type and sum");
     }
-    if (d->zero1 != NULL || d->under_way) {
+    if (ddp->zero1 != NULL || ddp->under_way) {
         return dpari_wrong(why,
                            "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
-                           d->zero1 != NULL, d->under_way);
+                           ddp->zero1 != NULL, ddp->under_way);
     }
     if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
         return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
     }
-    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)d->buffer);
+    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)ddp->buffer);
     if (apart < bytes && -apart < bytes) {
         return dpari_wrong(
             why,
@@ -128,92 +128,94 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
         return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
-    status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
+    status =
+        dpar_optimizer_check(desc->optimizer, ddp->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_zero1_judge_groups(d, desc, why);
+    return dpari_zero1_judge_groups(ddp, desc, why);
 }
 
 /* Frees the memory of a zero1. */
-static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
+static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
 {
-    dpar_comm *comm = z->ddp->comm;
-    if (z->moment[0] != NULL) {
-        dpar_comm_release(comm, z->moment[0]);
+    dpar_comm *comm = zero1->ddp->comm;
+    if (zero1->moment[0] != NULL) {
+        dpar_comm_release(comm, zero1->moment[0]);
     }
-    if (z->pinned && comm->mem->unpin != NULL) {
-        (void)comm->mem->unpin(comm->mem->ctx, z->squares);
+    if (zero1->pinned && comm->mem->unpin != NULL) {
+        (void)comm->mem->unpin(comm->mem->ctx, zero1->squares);
     }
-    dpari_object_release(z->squares);
-    dpari_object_release(z);
+    dpari_object_release(zero1->squares);
+    dpari_object_release(zero1);
 }
 
 /* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
  * memory. */
-static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
+static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->comm->size;
+    const int32_t ranks = ddp->comm->size;
     unsigned char *at;
-    dpar_zero1 *z;
+    dpar_zero1 *zero1;
     int32_t i;
-    at = (unsigned char *)dpari_object_alloc(d->comm, (int64_t)sizeof *z + groups +
-                                                          ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_object_alloc(ddp->comm, (int64_t)sizeof *zero1 + groups +
+                                                            ranks * (int64_t)sizeof *zero1->count);
     if (at == NULL) {
         return NULL;
     }
-    z = (dpar_zero1 *)(void *)at;
-    at += sizeof *z;
-    z->group = (dpar_zero1_group *)(void *)at;
-    z->count = (int64_t *)(void *)(at + groups);
-    z->ddp = d;
-    z->weights = (unsigned char *)desc->weights;
-    if (z->weights == NULL) {
-        z->weights = at; /* without elements: an address to which 0 can be added */
+    zero1 = (dpar_zero1 *)(void *)at;
+    at += sizeof *zero1;
+    zero1->group = (dpar_zero1_group *)(void *)at;
+    zero1->count = (int64_t *)(void *)(at + groups);
+    zero1->ddp = ddp;
+    zero1->weights = (unsigned char *)desc->weights;
+    if (zero1->weights == NULL) {
+        zero1->weights = at; /* without elements: an address to which 0 can be added */
     }
-    z->optimizer = desc->optimizer;
-    z->kind = desc->optimizer->kind;
-    z->moments = g->moments;
-    z->moment_type = g->moment_type;
-    z->steps = desc->steps;
-    z->groups = desc->groups;
+    zero1->optimizer = desc->optimizer;
+    zero1->kind = desc->optimizer->kind;
+    zero1->moments = g->moments;
+    zero1->moment_type = g->moment_type;
+    zero1->steps = desc->steps;
+    zero1->groups = desc->groups;
     for (i = 0; i < desc->groups; i++) {
-        z->group[i] = desc->group[i];
+        zero1->group[i] = desc->group[i];
     }
-    z->share = dpari_ceil_div(d->elements, ranks);
+    zero1->share = dpari_ceil_div(ddp->elements, ranks);
     for (i = 0; i < ranks; i++) {
-        z->count[i] = dpari_least(z->share, d->elements - dpari_least(d->elements, z->share * i));
+        zero1->count[i] =
+            dpari_least(zero1->share, ddp->elements - dpari_least(ddp->elements, zero1->share * i));
     }
-    return z;
+    return zero1;
 }
 
 /* Allocates the optimizer's state, which begins as zeros. */
-static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
+static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *zero1)
 {
-    dpar_comm *comm = z->ddp->comm;
-    const int64_t each = z->count[comm->rank] * dpar_type_bytes(z->moment_type);
+    dpar_comm *comm = zero1->ddp->comm;
+    const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *z->squares);
-    if (z->squares == NULL) {
+    zero1->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *zero1->squares);
+    if (zero1->squares == NULL) {
         return DPAR_E_MEMORY;
     }
     if (comm->mem != NULL && comm->mem->pin != NULL) {
-        status = comm->mem->pin(comm->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+        status = comm->mem->pin(comm->mem->ctx, zero1->squares, (int64_t)sizeof *zero1->squares);
         if (status != DPAR_OK) {
             return status;
         }
-        z->pinned = 1;
+        zero1->pinned = 1;
     }
-    if (z->moments == 0) {
+    if (zero1->moments == 0) {
         return DPAR_OK;
     }
-    status = dpar_comm_alloc(comm, dpari_most(64, each * z->moments), &memory);
-    z->moment[0] = (unsigned char *)memory;
-    if (status == DPAR_OK && z->moments > 1) {
-        z->moment[1] = z->moment[0] + each;
+    status = dpar_comm_alloc(comm, dpari_most(64, each * zero1->moments), &memory);
+    zero1->moment[0] = (unsigned char *)memory;
+    if (status == DPAR_OK && zero1->moments > 1) {
+        zero1->moment[1] = zero1->moment[0] + each;
     }
     return status;
 }
@@ -256,19 +258,19 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
 
 DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
 {
-    dpar_ddp *d;
+    dpar_ddp *ddp;
     if (zero1 == NULL) {
         return DPAR_OK;
     }
-    d = zero1->ddp;
-    if (d->under_way && d->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
+    ddp = zero1->ddp;
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is under way");
     }
-    if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
-        (void)dpari_ddp_finish(d, 0);
+    if (ddp->under_way) { /* the communicator broke: end its operations, which read zero1->count */
+        (void)dpari_ddp_finish(ddp, 0);
     }
-    d->zero1 = NULL;
-    d->scatter = 0;
+    ddp->zero1 = NULL;
+    ddp->scatter = 0;
     dpari_zero1_release(zero1);
     return DPAR_OK;
 }
@@ -295,9 +297,9 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
  */
 
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
-static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
+static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
 {
-    dpar_comm *comm = z->ddp->comm;
+    dpar_comm *comm = zero1->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -306,10 +308,10 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
         return DPAR_OK;
     }
     dpari_zero(&s, sizeof s);
-    s.type = z->ddp->desc.type;
-    s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
-    s.count = z->count[comm->rank];
-    s.sum = z->squares;
+    s.type = zero1->ddp->desc.type;
+    s.in = zero1->ddp->buffer + dpari_ddp_first(zero1) * dpar_type_bytes(s.type);
+    s.count = zero1->count[comm->rank];
+    s.sum = zero1->squares;
     *s.sum = 0.0;
     if (s.count > 0) {
         status = dpari_do_squares(comm, &s);
@@ -327,21 +329,21 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
 
 /* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
  * the optimizer if group is NULL. */
-static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
+static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_ddp_first(z), in = lo - first;
-    const int64_t each = dpar_type_bytes(z->ddp->desc.type);
-    const int64_t moment = in * dpar_type_bytes(z->moment_type);
+    const int64_t first = dpari_ddp_first(zero1), in = lo - first;
+    const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
+    const int64_t moment = in * dpar_type_bytes(zero1->moment_type);
     dpar_optimizer of = *call->optimizer;
     dpar_mem_optimize now = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
-    p.weight = z->weights + lo * each;
-    p.gradient = z->ddp->buffer + lo * each;
-    p.m = z->moments > 0 ? z->moment[0] + moment : NULL;
-    p.v = z->moments > 1 ? z->moment[1] + moment : NULL;
-    p.weight_type = p.gradient_type = z->ddp->desc.type;
+    p.weight = zero1->weights + lo * each;
+    p.gradient = zero1->ddp->buffer + lo * each;
+    p.m = zero1->moments > 0 ? zero1->moment[0] + moment : NULL;
+    p.v = zero1->moments > 1 ? zero1->moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = zero1->ddp->desc.type;
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
@@ -350,23 +352,23 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->comm, &now);
+    return dpari_do_optimize(zero1->ddp->comm, &now);
 }
 
 /* Updates this rank's share, group after group. Elements between groups use the optimizer's
  * values. */
-static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
-    int64_t lo = dpari_ddp_first(z), hi;
+    const int64_t end = dpari_ddp_first(zero1) + zero1->count[zero1->ddp->comm->rank];
+    int64_t lo = dpari_ddp_first(zero1), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
     for (; lo < end && st == DPAR_OK; lo = hi) {
         const dpar_zero1_group *g;
-        while (k < z->groups && z->group[k].first + z->group[k].count <= lo) {
+        while (k < zero1->groups && zero1->group[k].first + zero1->group[k].count <= lo) {
             k++;
         }
-        g = k < z->groups ? &z->group[k] : NULL;
+        g = k < zero1->groups ? &zero1->group[k] : NULL;
         hi = end;
         if (g != NULL && g->first > lo) { /* elements before the next group */
             hi = dpari_least(end, g->first);
@@ -374,7 +376,7 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
         } else if (g != NULL) {
             hi = dpari_least(end, g->first + g->count);
         }
-        st = dpari_zero1_update(z, g, lo, hi, call);
+        st = dpari_zero1_update(zero1, g, lo, hi, call);
     }
     return st;
 }
@@ -389,28 +391,30 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 }
 
 /* Checks what a step is given, and that the optimizer has the kind and types of the state. */
-static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double clip, dpar_why *why)
+static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
+                                     dpar_why *why)
 {
-    const dpar_optimizer *optimizer = z->optimizer;
+    const dpar_optimizer *optimizer = zero1->optimizer;
     int32_t moments = 0, moment_type = 0;
     dpar_status status =
-        dpar_optimizer_check(optimizer, z->ddp->desc.type, &moments, &moment_type, why);
+        dpar_optimizer_check(optimizer, zero1->ddp->desc.type, &moments, &moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (z->kind != optimizer->kind || z->moments != moments || z->moment_type != moment_type) {
+    if (zero1->kind != optimizer->kind || zero1->moments != moments ||
+        zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
             "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
             "of kind %d with %d (or of another type)",
-            optimizer->kind, moments, z->kind, z->moments);
+            optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
             why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
             clip);
     }
-    if (z->ddp->under_way && !z->ddp->last) {
+    if (zero1->ddp->under_way && !zero1->ddp->last) {
         return dpari_wrong(why,
                            "dpar_zero1_step: the pass that is under way was begun with last = 0");
     }
