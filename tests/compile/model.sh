@@ -84,7 +84,7 @@ share_() {
 sleep_() {
     holds sleep
     holds sleep -DSPARE=1
-    for fault in -DPLAIN_WORD -DPLAIN_ASLEEP -DNO_LOOK -DLATE_BELL -DNO_RING -DFLAG_FIRST -DNO_RETELL \
+    for fault in -DPLAIN_WORD -DPLAIN_ASLEEP -DNO_LOOK -DLATE_BELL -DNO_RING -DFLAG_FIRST -DNO_AGAIN \
         -DFOR_LATE -DOTHER_PEER; do
         breaks sleep "$fault"
     done

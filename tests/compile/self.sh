@@ -54,7 +54,7 @@ expect freestanding 'a 16-bit int' 'static DPARI_UNUSED long dpari_broken[sizeof
 expect stack 'a deep call path' 'void dpar_broken(char *p); void dpar_broken(char *p) { volatile char a[1400]; a[0] = *p; *p = a[0]; }'
 expect stack 'recursion' 'int dpar_broken(int n); int dpar_broken(int n) { return n > 1 ? n + dpar_broken(n - 1) * dpar_broken(n / 3) : 1; }'
 one symbols 'another name' 'int other_name(void); int other_name(void) { return 1; }'
-one symbols 'a private name that is no door' 'int dpari_broken(void); int dpari_broken(void) { return 1; }'
+one symbols 'a private name that no header shares' 'int dpari_broken(void); int dpari_broken(void) { return 1; }'
 one symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int dpar_broken(void) { return dpari_broken++; }'
 one symbols 'a table of pointers' 'const char *dpar_broken(int i); const char *dpar_broken(int i) { static const char *const t[] = {"a", "b"}; return t[i]; }'
 one symbols 'a library function' 'int puts(const char *); int dpar_broken(void); int dpar_broken(void) { return puts("x"); }'

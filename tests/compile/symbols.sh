@@ -40,7 +40,7 @@ look() {
     fi
     sed -n 's/.* T \(dpari_.*\)/\1/p' "names$at" > "inner$at"
     while read -r name; do
-        grep -q "^DPARI_API.*[ *]$name(" "$DPAR_DIR/$header.h" || { echo "$name is exported and no door ($1)"; exit 1; }
+        grep -q "^DPARI_API.*[ *]$name(" "$DPAR_DIR/$header.h" || { echo "$name is exported but not marked DPARI_API ($1)"; exit 1; }
     done < "inner$at"
     sed -n 's/^ *[Uw] //p' "names$at" | sort -u > "needed$at"
     printf '%s\n' $may | sort -u > "listed$at"

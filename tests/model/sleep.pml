@@ -4,9 +4,10 @@
  * everybody comes to the end though a sleep here lasts until it is rung (in the library it is
  * bounded, so that a fault costs time and not the job).
  *
- * sleeper   tells: remembers the bell; sleepers + 1; for = whom; asleep = 1; FENCE. Looks at the
- *           word; sleeps while the bell is what it was; untells: turns asleep from 1 to 0 (if that
- *           works: sleepers - 1). Wants it another's word by now, it untells and tells again.
+ * sleeper   announces its sleep: remembers the bell; sleepers + 1; for = whom; asleep = 1; FENCE.
+ *           Then it looks at the word and sleeps while the bell is what it was. Afterwards it
+ *           withdraws: turns asleep from 1 to 0 (and if that works, sleepers - 1). If it now wants
+ *           the word of another rank, it withdraws and announces again.
  * publisher word = v; FENCE; sleepers > 0? then for each rank: asleep, and for me? turn asleep from
  *           1 to 0 (if that works: sleepers - 1, bell + 1, wake)
  *
@@ -25,8 +26,8 @@
  * -DNO_RING       who wakes does not change the bell first                     must fail
  * -DFLAG_FIRST    asleep before it is counted: a ringer takes it off the count before it is on it,
  *                 so that the count is 0 while another one sleeps              must fail
- * -DNO_RETELL     awake it sleeps again without telling                        must fail
- * -DOTHER_PEER    told for one rank's word it sleeps for another's             must fail
+ * -DNO_AGAIN      awake it sleeps again without announcing                     must fail
+ * -DOTHER_PEER    announced for one word it sleeps for another                 must fail
  * -DFOR_LATE      for = whom after asleep = 1 and its fence                    must fail */
 #ifndef SPARE
 #define SPARE 0
@@ -75,7 +76,7 @@ end:
     od
 }
 
-inline tell() {
+inline announce() {
     seen = bell[me];
 #ifdef FLAG_FIRST
     store_for(me, FOR(me), whom);
@@ -99,15 +100,15 @@ inline tell() {
 #endif
 #endif
 #endif
-    told = whom
+    announced = whom
 }
 
 /* Whoever turns the flag back takes it off the count. */
-inline untell() {
+inline withdraw() {
     atomic {
         fence(me) -> ok = (mem[ASLEEP(me)] == 1);
         mem[ASLEEP(me)] = 0;
-        told = 0
+        announced = 0
     }
     if
     :: ok -> atomic {
@@ -136,7 +137,7 @@ inline futex() {
 }
 
 proctype sleeper(byte me) {
-    byte turn = 1, need = 1, whom = 2 + me, told, seen, spare = SPARE;
+    byte turn = 1, need = 1, whom = 2 + me, announced, seen, spare = SPARE;
     bit ok;
     do
     :: mem[WORD(whom)] >= need -> atomic {
@@ -150,33 +151,33 @@ proctype sleeper(byte me) {
     }
     :: mem[WORD(whom)] < need ->
         if
-        :: told == 0 ->
-            tell();
+        :: announced == 0 ->
+            announce();
 #ifdef NO_LOOK
             futex();
-            untell()
+            withdraw()
 #endif
 #ifdef OTHER_PEER
-        :: told != 0 ->
+        :: announced != 0 ->
 #else
-        :: told != 0 && told != whom ->
-            untell();
-            tell()
-        :: told == whom ->
+        :: announced != 0 && announced != whom ->
+            withdraw();
+            announce()
+        :: announced == whom ->
 #endif
 #ifdef LATE_BELL
             seen = bell[me];
 #endif
             futex();
-#ifdef NO_RETELL
+#ifdef NO_AGAIN
             seen = bell[me]
 #else
-            untell()
+            withdraw()
 #endif
         fi
     od;
     if
-    :: told != 0 -> untell()
+    :: announced != 0 -> withdraw()
     :: else
     fi
 }
