@@ -226,7 +226,7 @@ static void test_refused(void)
     refused("llama-3-8b", "dgx-h100", "fix=", DPAR_E_ARG, "fix needs name=value");
     refused("llama-3-8b", "dgx-h100", "fix=tpx=3", DPAR_E_PARSE, "tpx");
     refused("llama-3-8b", "dgx-h100", "evaluate=tp=x", DPAR_E_PARSE, "whole number");
-    refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE, "whole number of nodes");
+    refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE, "is not a multiple of 8 GPUs per node");
     refused("resnet-50", "dgx-h100", "seq=5", DPAR_E_ARG,
             "seq is the tokens of a language model's sample");
     CHECK_INT(dpar_plan_search("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
