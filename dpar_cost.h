@@ -1538,11 +1538,12 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* cluster.c */
 
-/* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
- * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
- * and a name with a suffix are near as well. */
+/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
+ * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
+/* Returns the number of GPUs of a machine. */
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
     return c->nodes * c->gpus_per_node;
@@ -1558,20 +1559,21 @@ DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
 /* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
  * run of that year is known, m->note says so. */
 DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
-/* A generation of a software stack. */
+/* A software stack as it was in some years. */
 typedef struct dpari_generation {
-    int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
-    int8_t by_work;        /* 1 if it cuts stages by work, the head included */
-    int8_t copies;         /* bytes per parameter that ZeRO-3 copies in addition to its messages */
-    int8_t sliced; /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
-                    * tensor in a call of its own */
-    int8_t once;   /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written */
+    int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
+    int8_t overlap; /* bits DPAR_OVERLAP_* */
+    int8_t by_work; /* 1 if it cuts stages by work, the head included */
+    int8_t copies;  /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                     * tensor in a call of its own */
+    int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
+     * written. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
-    int16_t from, to; /* years of its runs */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
 DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);
@@ -1642,7 +1644,7 @@ typedef struct dpari_json {
     size_t at;
     uint64_t objects; /* bit d is set if level d is an object */
     int32_t depth;
-    int32_t expect; /* private */
+    int32_t expect; /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {
@@ -1833,16 +1835,17 @@ enum {
  * otherwise 0. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
 
-/* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
- * dropped. */
-enum { DPARI_KINDS = 64 };
+enum {
+    DPARI_KINDS = 64
+}; /* most kinds that are kept; if there are more, the slowest are dropped */
+/* The fastest plan of a kind. */
 typedef struct dpari_kind {
-    int32_t bits;
+    int32_t bits;   /* DPARI_KIND_* */
     double seconds; /* per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n;
+    int32_t n; /* entries of `of` that are used */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
@@ -1851,8 +1854,9 @@ DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const d
 
 /* ==== cost/json.c ==== */
 
-/* The JSON reader. It is a state machine: `expect` says what may come next, and one bit per level
- * remembers whether the level is an object or an array. */
+/* The JSON reader. It is a state machine: `expect` says what may come next in the text, and one bit
+ * per level of nesting remembers whether the level is an object or an array. The reader of
+ * config.json files (models.c) calls dpari_json_next until it returns DPARI_JSON_END. */
 
 /* What may come next in the text. */
 enum {
@@ -1872,6 +1876,7 @@ DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t byte
     j->expect = DPARI_JSON_VALUE;
 }
 
+/* Reports an error with the line and the column of the reader. A column is a byte. */
 static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
@@ -1883,6 +1888,7 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
     return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
+/* Skips blanks. */
 static void dpari_json_blanks(dpari_json *j)
 {
     while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
@@ -1917,19 +1923,20 @@ static size_t dpari_json_escape(const dpari_json *j)
     return c == 'u' ? 6 : 0;
 }
 
-/* Reads a string from its opening quote on. `at` is then after the closing one. */
+/* Reads a string from its opening quote on, and advances to the byte after its closing quote. */
 static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
-    size_t start = ++j->at;
+    size_t start = j->at + 1;
+    j->at = start;
     while (j->at < j->bytes && j->text[j->at] != '"') {
         size_t step = 1;
         if ((unsigned char)j->text[j->at] < 0x20u) {
-            return dpari_json_fail(j, why, "a control character inside a string");
+            return dpari_json_fail(j, why, "a string contains a control character");
         }
         if (j->text[j->at] == '\\') {
             step = dpari_json_escape(j);
             if (step == 0) {
-                return dpari_json_fail(j, why, "an escape that does not exist");
+                return dpari_json_fail(j, why, "a string contains an unknown escape");
             }
         }
         j->at += step;
@@ -1944,6 +1951,7 @@ static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, d
     return DPAR_OK;
 }
 
+/* Returns the number of digits at a position. */
 static size_t dpari_json_digits(const dpari_json *j, size_t at)
 {
     size_t n = 0;
@@ -1955,9 +1963,11 @@ static size_t dpari_json_digits(const dpari_json *j, size_t at)
 
 static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    size_t start = j->at;
+    size_t at = start + (j->text[start] == '-');
+    size_t n = dpari_json_digits(j, at);
     if (n == 0 || (n > 1 && j->text[at] == '0')) {
-        return dpari_json_fail(j, why, "not a number");
+        return dpari_json_fail(j, why, "a number is malformed");
     }
     at += n;
     if (at < j->bytes && j->text[at] == '.') {
@@ -1982,9 +1992,10 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
     return DPAR_OK;
 }
 
+/* Reads true, false, null and the words that are read as null. */
 static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    /* Python's json writes the last three, which RFC 8259 does not have: as if nothing was said */
+    /* The last three are not JSON, but Python's json module writes them. They are read as null. */
     static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
     for (i = 0; i < 6; i++) {
@@ -1998,16 +2009,18 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
+/* Sets what may follow a complete value. */
 DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
+/* Enters an object or an array. */
 static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
-        return dpari_json_fail(j, why, "nested more than 64 deep");
+        return dpari_json_fail(j, why, "more than 64 levels of nesting");
     }
     item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
@@ -2018,11 +2031,13 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
+/* Returns 1 if the innermost level is an object, and 0 if it is an array or the top level. */
 DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
 
+/* Leaves the innermost object or array. */
 static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
 {
     item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
@@ -2033,6 +2048,7 @@ static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
     return DPAR_OK;
 }
 
+/* Reads a value, or only the opening bracket of an object or array. */
 static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -2059,6 +2075,7 @@ static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_w
     return st;
 }
 
+/* Reads the name of a member and the ':' behind it. */
 static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -2091,9 +2108,13 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
     dpari_json_blanks(j);
-    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends after a ','");
+    }
+    return DPAR_OK;
 }
 
+/* Reads the next item. On an error the reader may have advanced. */
 static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -2101,8 +2122,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
         item->kind = DPARI_JSON_END;
-        return j->at == j->bytes ? DPAR_OK
-                                 : dpari_json_fail(j, why, "more text after the end of the value");
+        if (j->at < j->bytes) {
+            return dpari_json_fail(j, why, "more text after the end of the value");
+        }
+        return DPAR_OK;
     }
     if (j->at >= j->bytes) {
         return dpari_json_fail(j, why, "the text ends too early");
@@ -2116,7 +2139,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     if (st == DPAR_OK && dpari_json_in_object(j)) {
         st = dpari_json_key(j, item, why);
     }
-    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_json_value(j, item, why);
 }
 
 DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
@@ -2127,7 +2153,7 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item,
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *j = after; /* on an error the reader does not advance, so the next call fails alike */
         *item = found;
     }
     return st;
@@ -2267,7 +2293,7 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 /* ---- machines ------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
- * collectives reach, whatever the chip (T8 in tests/cost/collective.c). EFA1 is AWS's EFA of the
+ * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
  * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
@@ -3315,9 +3341,13 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
 
 /* ==== cost/collective.c ==== */
 
-/* The cost model of collectives. A call takes the time of the fastest algorithm and protocol that
- * NCCL would have on this machine, or interpolates measured times if the machine has them. Each
- * constant names its source; T6 and T8 are explained in tests/cost/collective.c. */
+/* The cost model of collectives. dpar_collective_predict prices every algorithm and protocol that
+ * NCCL would have on this machine and takes the fastest. If the machine has measured times, it
+ * interpolates them instead. The price of each algorithm is a latency per step, plus the bytes on
+ * the slowest wire over the bandwidth that programs reach there. Each constant names its source;
+ * tests/cost/collective.c compares the result with the published tables.
+ *
+ * The planner (price.c and step.c) calls it for each group of ranks of a plan. */
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
@@ -3332,7 +3362,8 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster 
     if (dpari_cluster_gpus(c) <= node) {
         g->per_node = g->size; /* one node holds everything */
     } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
-        g->per_node = (g->size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
+        /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
+        g->per_node = (g->size + 1) / 2;
     }
     g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
     g->sharing = (int32_t)dpari_most(1, node / g->per_node);
@@ -3340,43 +3371,49 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster 
 
 /* ---- the predictor -------------------------------------------------------------------------- */
 
-/* Two protocols, as NCCL has them. The simple one pays 1.6 latencies a step for its fences and
- * reaches the whole bandwidth; the quick one sends flags with the data. Inside a node quick is
- * LL128: 0.70 of the bandwidth up to Ampere (vTrain's A100 all-reduce, 8 ranks: slopes 93 and 134
- * GB/s), 0.92 from Hopper on (NCCL's tuner, whose cap a channel rises from 20 to 36.7 GB/s there).
- * Between nodes a tree's quick is LL, a quarter of the NICs (the tuner: 22.5 of 96 GB/s on two
- * nodes). */
+/* NCCL has two protocols. The simple protocol reaches the whole bandwidth but pays 1.6 latencies
+ * per step for its fences. The quick protocol pays one latency, because it sends flags with the
+ * data, which cost bandwidth. Inside a node the quick protocol is LL128. It reaches 0.70 of the
+ * bandwidth up to Ampere (vTrain's A100 all-reduce of 8 ranks has slopes of 93 and 134 GB/s) and
+ * 0.92 on Hopper (NCCL's tuner raises the limit per channel from 20 to 36.7 GB/s there). Between
+ * nodes the quick protocol of a tree is LL, which reaches a quarter of the NICs' bandwidth (in the
+ * tuner 22.5 of 96 GB/s on two nodes). */
 static const double dpari_simple_steps = 1.6;
 static const double dpari_quick_ampere = 0.70;
 static const double dpari_quick_hopper = 0.92;
 static const double dpari_quick_net = 0.25;
-/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks): a latency a step up to 64 KiB a rank;
- * beyond that 1.65, or 1.1 and the wire, whichever is more. */
+/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks). Up to 64 KiB per rank each step takes
+ * one latency. Beyond that a step takes 1.65 latencies, or 1.1 latencies and its time on the wire,
+ * whichever is longer. */
 static const double dpari_ring_quick_bytes = 65536.0;
 static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
-/* All-to-all posts a send and a receive a peer: about three steps' latency each inside a node
- * (H100-class nccl-tests: 76 us flat against 46), a quarter across, as many are under way at once
- * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
- * ring's bandwidth (the 8 GiB row). */
+/* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
+ * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
+ * a other calls). Between nodes a peer takes much less than one, because many messages are in
+ * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
+ * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
 static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
-/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
- * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
- * 273 GB/s). */
+/* In-switch reduction of p ranks sends (p+1)/p bytes through the switch instead of 2(p-1)/p. It
+ * reaches 0.86 of what collectives reach on the links. Filling its pipeline takes about three base
+ * latencies (H100-class nccl-tests rows: 85 us + n / 273 GB/s). */
 static const double dpari_switch_base = 2.8;
 static const double dpari_switch_share = 0.86;
-/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB): filled by 0.4 base latencies, in pieces; the quick
- * protocol's cap a channel did not rise with the links. */
+/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB). The vector is sent in pieces, and filling the
+ * pipeline takes 0.4 base latencies. The quick protocol reaches a smaller share than on Hopper,
+ * because its limit per channel did not rise with the bandwidth of the links. */
 static const double dpari_switch5_base = 0.4;
 static const double dpari_switch5_share = 0.75;
 static const double dpari_quick_blackwell = 0.46;
-/* A tree between more than two nodes sends some bytes twice on a link, and its shorter phase is not
- * all hidden by the longer one; between two nodes it is. */
+/* All-reduce in phases, inside the nodes and between them. Between more than two nodes a tree sends
+ * some bytes twice on a link, and the longer phase hides only a part of the shorter one. Between
+ * two nodes it hides all of it. */
 static const double dpari_phase_blend = 0.3;
 static const double dpari_tree_share = 1.08;
 
+/* Returns the bytes that a rank of n sends in a call, as a multiple of the full vector. */
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
@@ -3391,6 +3428,7 @@ static double dpari_wire(int32_t kind, double n)
     }
 }
 
+/* Returns the number of steps of a call of n ranks, one after the other. */
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
@@ -3401,8 +3439,9 @@ static double dpari_steps(int32_t kind, double n)
     }
 }
 
-/* Of a torus of equal sides (3-d for chips of two cores): one link for two, else the two links of
- * each axis along which n chips lie. */
+/* Returns the share of a chip's links that n neighbouring chips use in a torus of `all` chips with
+ * equal sides. Two chips share one link. More chips use both links of each axis that they extend
+ * along. */
 static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 {
     int32_t side = 1, axes = 1, reach;
@@ -3418,7 +3457,8 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 /* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
-    /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
+    /* shares for 2 to 7 of the eight V100 of a hybrid cube mesh: vTrain's V100 table over the
+     * 134 GB/s of all eight */
     static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
     int32_t all = c->gpus_per_node;
     if (n >= all) {
@@ -3428,32 +3468,54 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
         return (double)cube[n - 2];
     }
     if (c->gpu.generation == DPAR_GEN_TPU) {
+        /* chips of two cores (v4, v5p) form a torus of 3 dims, the others of 2 */
         return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
     }
     if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
-        return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */
+        return 1.0; /* MI250X: four links, 200 GB/s, connect the two halves of a package */
     }
     return (n - 1.0) / (all - 1.0); /* a wire to each peer */
 }
 
-/* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
- * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8), and through the switches
- * of a rack (72 of GB200 NVL72 at 8 GiB). */
-static double dpari_link_of(const dpar_cluster *c, int32_t n)
+/* Returns the share of switched links that n ranks reach. Few ranks reach a few per cent less
+ * (vTrain's A100 table: 200, 212 and 226 GB/s for 2, 3 and 4 ranks, 234 GB/s for 8). More than 16
+ * ranks are connected by the switches of a rack, and also reach less (the 72 ranks of GB200 NVL72
+ * at 8 GiB). */
+static double dpari_switched_share(int32_t n)
 {
-    double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
-    if (c->link_switched) {
-        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : n <= 16 ? 1.0 : 0.85);
+    if (n <= 2) {
+        return 0.86;
     }
-    return B * dpari_wired_share(c, n);
+    if (n == 3) {
+        return 0.91;
+    }
+    if (n == 4) {
+        return 0.965;
+    }
+    return n <= 16 ? 1.0 : 0.85;
 }
 
-/* Returns seconds and latency of the faster protocol. floor: the least time of a call; steps:
- * seconds of its steps under the quick protocol; wire: seconds on the wire at full bandwidth. */
+/* Returns the bytes/s that each rank of a group of n gets inside a node. */
+static double dpari_link_of(const dpar_cluster *c, int32_t n)
+{
+    double bandwidth = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
+    if (c->link_switched) {
+        return bandwidth * dpari_switched_share(n);
+    }
+    return bandwidth * dpari_wired_share(c, n);
+}
+
+/* The predicted time of a call, and the part of it that does not shrink with the bytes. */
 typedef struct dpari_timing {
     double seconds, latency;
 } dpari_timing;
 
+/* Returns the timing of the faster protocol.
+ *
+ * base:        seconds before the first step
+ * steps:       seconds of all steps under the quick protocol
+ * wire:        seconds on the wire at full bandwidth
+ * quick_share: share of the bandwidth that the quick protocol reaches */
 static dpari_timing dpari_protocols(double base, double steps, double wire, double quick_share)
 {
     dpari_timing t, simple;
@@ -3464,8 +3526,9 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
-/* Returns the time of a pipeline that takes `fill` to fill and `wire` to carry everything. With the
- * best size of pieces it is (sqrt(fill) + sqrt(wire))^2, as in textbooks on pipelined trees. */
+/* Returns the timing of a pipeline that takes `fill` seconds to fill and `wire` seconds to carry
+ * all bytes. If the size of the pieces is chosen best, that is (sqrt(fill) + sqrt(wire))^2 seconds,
+ * a textbook result on pipelined trees. */
 static dpari_timing dpari_pieces(double base, double fill, double wire)
 {
     dpari_timing t;
@@ -3476,12 +3539,15 @@ static dpari_timing dpari_pieces(double base, double fill, double wire)
 
 static double dpari_quick_share(const dpar_cluster *c)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_quick_blackwell
-           : c->gpu.generation == DPAR_GEN_HOPPER  ? dpari_quick_hopper
-                                                   : dpari_quick_ampere;
+    switch (c->gpu.generation) {
+    case DPAR_GEN_BLACKWELL: return dpari_quick_blackwell;
+    case DPAR_GEN_HOPPER: return dpari_quick_hopper;
+    default: return dpari_quick_ampere;
+    }
 }
 
-static double dpari_switch(const dpar_cluster *c)
+/* Returns the share of the links' rate that in-switch reduction reaches. */
+static double dpari_switch_rate(const dpar_cluster *c)
 {
     return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
@@ -3500,38 +3566,41 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
                          dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
+    double bandwidth = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes,
+           base = k[DPAR_CAL_BASE_S];
     double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
     cost->link_bytes = wire;
     if (kind == DPAR_CALL_SEND_RECV) {
         t.latency = 0.5 * base + steps;
-        t.seconds = t.latency + wire / B;
+        t.seconds = t.latency + wire / bandwidth;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
     if (kind == DPAR_CALL_ALL_TO_ALL) {
-        t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
+        t = dpari_protocols(base, steps, wire / (bandwidth * dpari_peer_share),
+                            dpari_quick_share(c));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
     if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
-        double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
+        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(c));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
         if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
-        steps *= 0.5; /* below that size the switch still replaces one of the two passes */
+        /* for vectors too small for that, the switch still replaces one of the two passes */
+        steps *= 0.5;
     }
-    t = dpari_protocols(base, steps, wire / B, dpari_quick_share(c));
+    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(c));
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
- */
+ * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
 static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
@@ -3541,7 +3610,8 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
     return dpari_leastf(rate, own);
 }
 
-/* Returns the time of a tree between nodes, under the quick protocol or in pieces. */
+/* Returns the timing of a tree between nodes, under the quick protocol or in pieces, whichever is
+ * faster. `inside` and `hops` are the seconds of the steps inside and between the nodes. */
 static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
 {
     dpari_timing t;
@@ -3551,8 +3621,8 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
     return whole.seconds < t.seconds ? whole : t;
 }
 
-/* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
- * switches), all-gather inside. */
+/* Prices an all-reduce in phases: a reduce-scatter inside the nodes, a tree between them, and an
+ * all-gather inside. If the network reduces, its switches are priced in place of the tree too. */
 static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                          double nic, double link, dpar_collective_cost *cost)
 {
@@ -3562,7 +3632,7 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
         if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch(c)));
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_rate(c)));
         }
     }
     inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
@@ -3598,15 +3668,16 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
     return t;
 }
 
+/* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
 static int dpari_has_pat(const dpar_cluster *c)
 {
     return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
 }
 
-/* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
- * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
- * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
- * 2.8 us a rank against 14). */
+/* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
+ * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
+ * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
+ * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
 static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
@@ -3632,8 +3703,8 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* Prices an all-to-all: what stays in the node is sent over its links, and at the same time
- * (nodes-1)/nodes over the rank's own share of the NICs. */
+/* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
+ * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
 static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
@@ -3650,26 +3721,26 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g,
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-/* ---- measured calls ---- */
+/* ---- measured calls ------------------------------------------------------------------------- */
 
-/* Returns the time at a size: straight lines between the points and beyond the last, below the
- * first its time. */
+/* Returns the measured time at a size. It interpolates linearly between the points, extrapolates
+ * beyond the last one, and returns the time of the first point for fewer bytes. */
 static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
-    double s;
+    double slope;
     if (bytes <= v->bytes[0] || v->count < 2) {
         return v->seconds[0];
     }
     while (i + 1 < v->count && v->bytes[i] < bytes) {
         i++;
     }
-    s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
-    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
+    slope = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
+    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * slope;
 }
 
-/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks: the time on the wire
- * by the bytes, the latency by the steps. */
+/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks. The time on the wire
+ * scales with the bytes that a rank sends, and the latency with the number of steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
     const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
@@ -3677,37 +3748,49 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
-/* Prices a call from measurements: inside a node, or between nodes with all ranks of a node at
- * once. */
+/* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
+ * inside the nodes is added, if it was measured. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
                                            int32_t kind, double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1, send = kind == DPAR_CALL_SEND_RECV;
+    const int32_t across = g->nodes > 1;
+    const int32_t send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? g->per_node : 1.0;
-    cost->algorithm = send ? DPAR_ALG_PAIRWISE : per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+    const int32_t ranks = across ? g->nodes : g->size;
+    const double sent = dpari_wire(kind, ranks) * bytes / per;
     cost->latency_s = v->seconds[0];
-    cost->seconds = send ? dpari_curve_at(v, bytes)
-                         : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
+    if (send) {
+        cost->algorithm = DPAR_ALG_PAIRWISE;
+        cost->seconds = dpari_curve_at(v, bytes);
+    } else {
+        cost->algorithm = per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+        cost->seconds = dpari_curve_call(v, kind, ranks, bytes / per);
+    }
     if (per > 1.0 && in->count > 0) {
         cost->seconds += dpari_curve_call(in, kind, per, bytes);
     }
-    *(across ? &cost->nic_bytes : &cost->link_bytes) =
-        dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
+    if (across) {
+        cost->nic_bytes = sent;
+    } else {
+        cost->link_bytes = sent;
+    }
 }
 
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
                                       int32_t kind, double bytes, dpar_collective_cost *cost)
 {
+    const int32_t send = kind == DPAR_CALL_SEND_RECV;
+    const dpar_curve *measured;
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
     if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
         !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
-            .count > 0) {
+    measured = &c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    if (measured->count > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
@@ -3719,7 +3802,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
     cost->nic_Bps = dpari_nic_rate(c, g);
     if (kind == DPAR_CALL_ALL_TO_ALL) {
         dpari_across_all(c, g, bytes, cost);
-    } else if (kind == DPAR_CALL_SEND_RECV) {
+    } else if (send) {
         cost->nic_bytes = bytes;
         t.latency =
             0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
@@ -9054,18 +9137,26 @@ DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, d
 
 /* ==== cost/calibrate.c ==== */
 
-/* Fits calibration constants by coordinate descent: each constant is tried a factor up and down,
- * and the factor shrinks when no trial improves the score. Called by programs that measure a
- * machine. */
+/* Fits calibration constants by coordinate descent. It tries each constant a factor up and a factor
+ * down, and shrinks the factor when no trial improves the score. The score is the mean error of the
+ * predicted times plus a weak pull towards the starting values. Programs that measured steps on a
+ * machine call dpar_calibration_fit. */
 
-/* A share or a time: the range in which a constant still means something. */
+/* Limits a constant to the range in which it has a physical meaning. */
 static double dpari_cal_clip(int32_t which, double v)
 {
-    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
-                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S ||
-                  which == DPAR_CAL_HOP_S;
-    int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
-    double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
+    double low;
+    switch (which) {
+    case DPAR_CAL_LAUNCH_S:
+    case DPAR_CAL_LINK_S:
+    case DPAR_CAL_NET_S:
+    case DPAR_CAL_BASE_S:
+    case DPAR_CAL_STEP_S:
+    case DPAR_CAL_HOP_S: low = 1e-8; break;
+    case DPAR_CAL_CONTENTION:
+    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost absent */
+    default: low = 0.05; break;
+    }
     return dpari_leastf(1.0, dpari_mostf(low, v));
 }
 
@@ -9081,7 +9172,9 @@ static double dpari_cal_rounded(double e)
     return dpari_sqrt(e * e + 4e-4) - 0.02;
 }
 
-/* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
+/* Returns the weighted mean of |predicted / measured - 1| if `relative`, otherwise that of
+ * |ln(predicted / measured)|. The logarithm treats a time that is twice too long like one that is
+ * twice too short. */
 static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                               int relative)
 {
@@ -9091,23 +9184,23 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         dpar_cluster machine = *rows[i].cluster;
         dpar_job job;
         dpar_step_cost t;
-        double ratio;
+        double ratio, error;
         machine.cal = *cal;
         job.work = rows[i].work;
         job.cluster = &machine;
         job.recipe = rows[i].recipe;
         dpari_step_of(&job, &rows[i].strategy, &t);
         ratio = t.total / rows[i].seconds;
+        error = relative ? dpari_absolute(ratio - 1.0)
+                         : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453); /* ln 2 */
         weights += rows[i].weight;
-        sum +=
-            rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
-                                       : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453));
+        sum += rows[i].weight * error;
     }
     return sum / weights;
 }
 
-/* A change by a factor e costs as much as 0.3 % of error, so only rows that depend on a constant
- * move it. */
+/* Returns the penalty for constants that differ from their starting values. A change by a factor of
+ * e costs as much as 0.3 % of error, so a constant moves only if the rows depend on it. */
 static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
                              uint32_t which)
 {
@@ -9128,16 +9221,17 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Tries one constant up and down by `factor` and keeps the better value. */
+/* Multiplies and divides one constant by `factor` and keeps the first value that improves the
+ * score. Returns 1 if one did, otherwise 0. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
 {
-    int32_t way;
-    for (way = 0; way < 2; way++) {
+    int32_t down;
+    for (down = 0; down < 2; down++) {
         dpar_calibration next = *cal;
         double score;
-        next.value[i] = dpari_cal_clip(i, way ? cal->value[i] / factor : cal->value[i] * factor);
+        next.value[i] = dpari_cal_clip(i, down ? cal->value[i] / factor : cal->value[i] * factor);
         score = dpari_cal_score(&next, start, rows, n, which);
         if (score < *best - 1e-9) {
             *best = score;
@@ -9148,19 +9242,19 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
     return 0;
 }
 
-/* Sets each error to the relative change that worsens the mean error by one standard error of it.
- */
+/* Sets the error of each fitted constant to the relative change, up or down, that worsens the mean
+ * error by one standard error of the residuals. It is 1 if no change up to a factor of 2 does. */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {
     double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
     int32_t i;
     for (i = 0; i < DPAR_CAL_COUNT; i++) {
-        double bar = 0.005;
+        double bar;
         if (!(which >> i & 1u)) {
             continue;
         }
-        for (; bar < 1.0; bar *= 1.5) {
+        for (bar = 0.005; bar < 1.0; bar *= 1.5) {
             dpar_calibration up = *cal, down = *cal;
             up.value[i] *= 1.0 + bar;
             down.value[i] /= 1.0 + bar;
@@ -9183,12 +9277,15 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     int32_t i, moved;
     which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
-        return dpari_wrong(why, "%d measurements for a fit of constants %ld: give both", n,
-                           (int64_t)which);
+        return dpari_wrong(why,
+                           "n=%d, which=%ld: a fit needs at least one measurement and one bit "
+                           "1 << DPAR_CAL_*",
+                           n, (int64_t)which);
     }
     for (i = 0; i < n; i++) {
         if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
-            return dpari_wrong(why, "measurement %d: time and weight must be positive", i);
+            return dpari_wrong(
+                why, "measurement %d: seconds must be positive and finite, weight positive", i);
         }
     }
     for (i = 0; i < DPAR_CAL_COUNT; i++) {
@@ -9200,10 +9297,13 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     while (factor > 1.004) {
         moved = 0;
         for (i = 0; i < DPAR_CAL_COUNT; i++) {
-            moved |=
-                (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            if (which >> i & 1u) {
+                moved |= dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            }
         }
-        factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
+        if (!moved) {
+            factor = 1.0 + 0.6 * (factor - 1.0);
+        }
     }
     dpari_cal_bars(&fit, rows, n, which);
     fit.rows = n;
@@ -10194,23 +10294,27 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
 
 /* ==== cost/kinds.c ==== */
 
-/* Sorts plans into kinds by what they need in the program that runs them. The planner calls
- * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
+/* Sorts plans into kinds by the features that they need in the program that runs them, and keeps
+ * the fastest plan of each kind. During a search for dpar_plan_recommend the planner calls
+ * dpari_kind_keep for each plan that fits; recommend.c then chooses among the kinds. */
 
+/* An in-node link counts as PCIe if it is slower than 130 GB/s and hardly faster than the chip's
+ * path to the host. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
 
-/* Returns 1 if a plan is not recommended while another one fits. Tensor parallelism waits for
- * messages in every layer; over PCIe and between nodes they are slow, and their predictions are the
- * least certain. Cut experts are not found in existing programs. */
+/* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
+ * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
+ * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_cluster *c = job->cluster;
     return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
 }
 
+/* Returns the kind of a plan, as bits DPARI_KIND_*. */
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 {
     int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
@@ -10228,18 +10332,21 @@ static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
                                     double seconds)
 {
-    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    int32_t bits = dpari_kind_bits(job, s), i;
+    int32_t at = 0; /* the slowest kind so far, which is replaced if all entries are taken */
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        at = k->of[i].seconds > k->of[at].seconds
-                 ? i
-                 : at; /* the slowest, to be replaced if all entries are taken */
+        if (k->of[i].seconds > k->of[at].seconds) {
+            at = i;
+        }
     }
     if (i < k->n) {
         at = i;
     } else if (k->n < DPARI_KINDS) {
-        at = k->n++;
-        k->of[at].seconds = seconds * 2.0;
+        at = k->n;
+        k->n++;
+        k->of[at].seconds = seconds * 2.0; /* any time that the plan beats */
     }
+    /* the margin keeps the first of two plans whose times differ only by rounding */
     if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
         k->of[at].bits = bits;
         k->of[at].seconds = seconds;

@@ -136,7 +136,7 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 /* ---- machines ------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
- * collectives reach, whatever the chip (T8 in tests/cost/collective.c). EFA1 is AWS's EFA of the
+ * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
  * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
