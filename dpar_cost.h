@@ -987,7 +987,7 @@ DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
-    double total; /* sum of them all */
+    double total; /* sum of all `bytes` */
 } dpar_traffic;
 
 /* Counts the traffic of one step of a strategy that dpar_plan_price accepts. It counts all calls
@@ -1026,7 +1026,7 @@ typedef struct dpar_traffic {
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
  *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- * 8 bytes), the balancing loss, losses to print.
+ *    8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
@@ -1788,8 +1788,8 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
 DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
-/* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
- * (Rajbhandari 2020). */
+/* Returns the bytes of weights, gradients and optimizer state per rank for `params` parameters on d
+ * ranks at ZeRO stage 0..3 (Rajbhandari 2020). */
 DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
                                        int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
@@ -3390,7 +3390,7 @@ static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
 /* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
  * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
- * a other calls). Between nodes a peer takes much less than one, because many messages are in
+ * the other calls). Between nodes a peer takes much less than one, because many messages are in
  * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
  * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
@@ -8264,8 +8264,9 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
 
 /* ==== cost/memory.c ==== */
 
-/* Predicts the memory of a stage term by term, as published for Megatron, FSDP and DeepSpeed, and
- * takes the worst stage. */
+/* Predicts the memory of each pipeline stage term by term, with the formulas that are published for
+ * Megatron, FSDP and DeepSpeed, and takes the stage that needs the most. The planner calls
+ * dpari_price_memory for each strategy, and dpari_memory_fits to drop those that do not fit. */
 
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
@@ -8283,10 +8284,9 @@ DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int3
                      (r->master + r->moments) / (stage >= 1 ? n : 1.0));
 }
 
-/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
- * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
- * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
- * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+/* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
+ * is the activations of a full stage, so a chunk of an interleaved stage counts 1/v. GPipe and
+ * breadth-first keep all micro-batches, and no schedule keeps more than there are. */
 DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                       int32_t micro_batches)
 {
@@ -8312,7 +8312,7 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Computes the divisors of weights, gradients and optimizer state under a ZeRO stage.
+/* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
  * too (Megatron's distributed optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
@@ -8325,8 +8325,9 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    if (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
-        s->pp > 1) { /* a rank runs two stages, from both ends */
+    /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
+     * the same two, so ZeRO divides their optimizer state between them. */
+    if (s->schedule == DPAR_SCHEDULE_DUALPIPE && s->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
         state *= s->zero >= 1 ? 1.0 : 2.0;
@@ -8341,13 +8342,19 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
-/* Moves a term to the host, except for what stays on the GPU. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
+/* Reduces a term to at most `stay` bytes on the GPU. The rest moves to the host's memory if
+ * `in_memory`, otherwise to NVMe, which is not counted. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay,
+                                          int in_memory)
 {
     double left = dpari_leastf(m->term[term], stay);
-    m->host += keep ? m->term[term] - left : 0.0;
+    if (in_memory) {
+        m->host += m->term[term] - left;
+    }
     m->term[term] = left;
 }
+
+/* Moves the terms that the strategy offloads. */
 
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
                                             const dpari_stage *st, dpar_memory_usage *m)
@@ -8356,7 +8363,7 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
         int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
         dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
         dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
-        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+        if (s->zero >= 2) { /* gradients are sent to the host at once; only the buckets stay */
             dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
@@ -8369,10 +8376,15 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
     }
 }
 
-/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
- * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
- * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
+/* Sets the terms of gathered weights and of gradient buckets.
+ *
+ * FSDP gathers units: ZeRO-3 holds this unit and the next one, which is prefetched. With ZeRO-2 and
+ * 3 the gradients of one unit exist in full before they are scattered, in the format in which they
+ * are sent, but at least 16 bits.
+ *
+ * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
+ * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
+ * 32 bits. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory_usage *m)
 {
@@ -8383,25 +8395,26 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     }
     if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
-        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+        if (s->zero == 3) { /* the largest weight of a layer is about a third of the layer */
             m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
-        /* computed with in 16 bits at least, in however many they travel */
+        /* the products need at least 16 bits, even if fewer are sent */
         m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
                r->gradient <= r->weight) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
-         * wider than the weights have a buffer of their own, which travels itself. */
+        /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
+         * are wider than the weights have a buffer of their own, which is sent without a copy. */
         m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
+/* Sets the term of halos: the two faces of a tile along each dim that is cut. */
 static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
                                          dpar_memory_usage *m)
 {
@@ -8415,16 +8428,19 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
             for (j = 0; j < w->dims; j++) {
                 face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
             }
-            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+            if (s->tiles[k] > 1) {
+                cells += 2.0 * face;
+            }
         }
         bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
     }
     m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
- * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
- * output once it is sent): the loss is a peak of its own. */
+/* Sets the terms of the peak. In the backward of a block its gradients and all dummies so far are
+ * alive; in Megatron-Core without a pipeline the logits are alive too. In other programs the logits
+ * are freed before (a pipeline frees the output of a stage once it is sent), so the loss is a peak
+ * of its own, and only its excess over the block's peak counts as LOGITS. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -8433,20 +8449,25 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEMORY_LOGITS] = s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE
-                                      ? dpari_mostf(0.0, st->logits + head - block)
-                                      : st->logits;
+    if (s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE) {
+        m->term[DPAR_MEMORY_LOGITS] = dpari_mostf(0.0, st->logits + head - block);
+    } else {
+        m->term[DPAR_MEMORY_LOGITS] = st->logits;
+    }
     m->term[DPAR_MEMORY_TRANSIENT] = block;
     m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
-/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
- * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
- * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
- * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
- * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
- * come from the host take longer than the products: nothing is ahead of them. The allocator waits
- * for such blocks before it fails, so they never keep a plan from fitting. */
+/* Returns 1 if gathered weights are released late, otherwise 0.
+ *
+ * DeepSpeed's ZeRO-3 does that. If the GPU computes longer than it gathers, all weights accumulate,
+ * in 16 bits. There are two causes. The backward of a product keeps the weight of its forward;
+ * DeepSpeed's own linear layer does not, but it is used only under zero.Init (deepspeedai/DeepSpeed
+ * PR 8189). In a recomputed layer, where the weight is not kept, the block of a gather is released
+ * only when the computing stream has caught up with the host, which may be a whole pass ahead. If
+ * the weights come from the host, the gathers take longer than the products, so the host is not
+ * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
+ * fitting. */
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
 {
     return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
@@ -8454,6 +8475,7 @@ static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
            !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
 }
 
+/* Predicts the memory of a stage, all terms and their sums. */
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -8462,10 +8484,11 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEMORY_ACTIVATIONS] =
-        st->kept * (job->work->trains
-                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
-                        : 1.0);
+    m->term[DPAR_MEMORY_ACTIVATIONS] = st->kept;
+    if (job->work->trains) {
+        m->term[DPAR_MEMORY_ACTIVATIONS] *=
+            dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    }
     if (s->offload != 0) {
         dpari_memory_offload(job, s, st, m);
     }
@@ -8489,8 +8512,9 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
-    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    /* 3 % to 10 % in place of 5 %, and 12 % to 25 % in place of 20 % */
+    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;
+    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread;
     if (dpari_memory_late(job, s)) {
         m->late = dpari_leastf(2.0 * m->params,
                                dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
@@ -8510,8 +8534,10 @@ DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy 
     for (i = 0; i < stages->n; i++) {
         dpar_memory_usage one;
         dpari_stage_bytes(job, s, &stages->of[i], &one);
-        first = i == 0 ? one.total : first;
-        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0) {
+            first = one.total;
+        }
+        last = one.total;
         if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }
@@ -8558,10 +8584,11 @@ DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
 
 /* ==== cost/traffic.c ==== */
 
-/* Counts traffic by pricing with a tally, which records every call that the prices include, and
- * adds the calls that are too small to be priced. */
+/* Counts the traffic of a step. It prices the strategy with a tally (price.h), which records every
+ * call that the prices include, and adds the calls that are too small to be priced. Programs call
+ * dpar_traffic_count, to compare its numbers with those that communicators count. */
 
-/* Counts the layers of class i of all stages together, and those whose forward is repeated. */
+/* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  double *layers, double *again)
 {
@@ -8578,11 +8605,14 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, in
             all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
         }
         *layers += mine;
-        *again += s->recompute_layers > 0 && all > s->recompute_layers
-                      ? mine * (s->recompute_layers / all)
-                      : mine;
+        if (s->recompute != DPAR_RECOMPUTE_FULL) {
+            continue;
+        }
+        if (s->recompute_layers > 0 && all > s->recompute_layers) {
+            mine *= s->recompute_layers / all; /* the recomputed share of the stage's layers */
+        }
+        *again += mine;
     }
-    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
 }
 
 /* Adds what the layers send in the micro-batches of a step. */
@@ -8627,7 +8657,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     }
 }
 
-/* Returns the weights of the first two units that have any, or with step -1 of the last two. */
+/* Returns the weights of the first two units that have weights, or of the last two if step is -1.
+ */
 static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
@@ -8642,18 +8673,22 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
     return sum;
 }
 
-/* Subtracts what ZeRO-3 does not gather again: the units at the m turns from forward to backward,
- * and those at the m - 1 turns back. */
+/* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
+ * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
                                    const dpari_layers *layers, dpari_tally *t)
 {
     double m = s->micro_batches, bytes = job->recipe.gathered;
-    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
-    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
-    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
-        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
-                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, e ? en : n, here * bytes, 0.0,
+    int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
+    if (s->zero != 3 || s->pp != 1 || !job->work->trains) {
+        return;
+    }
+    ranks[0] = (int32_t)dpari_zero_ranks(s);
+    ranks[1] = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (experts = 0; experts < 2; experts++) {
+        double here = dpari_traffic_ends(job->work, layers, experts, -1) * m +
+                      dpari_traffic_ends(job->work, layers, experts, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes, 0.0,
                         -1.0);
     }
 }
@@ -8683,7 +8718,10 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
     int32_t i, tied = 0;
     for (i = 0; i < w->layers; i++) {
-        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+        /* a head with fewer weights than the table shares it with the embedding */
         tied |=
             w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
@@ -12598,8 +12636,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
 
 /* ==== cost/halo_cost.c ==== */
 
-/* Predicts a halo exchange from the sides of a block: its bytes, its contiguous runs, and whether
- * the neighbour is on the same node. The best grid is found by trying all of them. */
+/* Predicts the time of a halo exchange. For each side of a block it counts the bytes, the
+ * contiguous runs of memory and whether the neighbour is on the same node, and prices them with the
+ * rates of the machine. Not all ranks are counted: those of the first node and of a node in the
+ * middle of the grid stand for the others, which keeps a prediction fast on many ranks.
+ *
+ * dpar_halo_cost_choose prices every factorisation of the ranks with every order of the axes, and
+ * takes the fastest. */
 
 DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
@@ -12618,28 +12661,28 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
     int32_t d;
     int64_t cells = 1;
     if (!j || !grid) {
-        return dpari_wrong(why, "job or grid is NULL");
+        return dpari_wrong(why, "dpar_halo_cost: job or grid is NULL");
     }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
         j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
         return dpari_wrong(
             why,
-            "%d ranks, %d a node, %d dims, %ld bytes a cell: ranks and bytes are positive, "
-            "dims 1 to 6",
-            j->ranks, j->per_node, j->dims, j->bytes);
+            "ranks=%d, per_node=%d, dims=%d, bytes=%ld, contiguous_bytes=%ld: ranks and bytes must "
+            "be at least 1, per_node at least 0, dims 1 to 6, contiguous_bytes 0 to bytes",
+            j->ranks, j->per_node, j->dims, j->bytes, j->contiguous_bytes);
     }
     if (dpari_stencil_axes(j->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", j->shape);
+        return dpari_wrong(why, "shape=%d must be DPAR_STENCIL_STAR, _EDGES or _BOX", j->shape);
     }
     for (d = 0; d < j->dims; d++) {
         if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_wrong(why, "dim %d has %ld cells and a halo of %ld", d, j->cells[d],
-                               j->width[d]);
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, width=%ld 0 to 2^40", d,
+                               j->cells[d], j->width[d]);
         }
         if (j->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
             cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes");
+            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
@@ -12647,23 +12690,28 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
         !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
         !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
         !dpari_finite(r->nic_Bps)) {
-        return dpari_wrong(why, "a rate is negative, infinite or not a number");
+        return dpari_wrong(why, "rates: each must be finite and at least 0, copy_Bps above 0");
     }
     return DPAR_OK;
 }
 
-enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+/* Bytes of a run from which a peer on the same node reads it in place. Shorter runs are packed,
+ * which copies them twice. */
+enum { DPARI_HALO_LONG = 64 };
 
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank ------------------------------------------------------------------------------- */
 
+/* What one rank receives, and the time of its copies. */
 typedef struct dpari_halo_sum {
     double copy_s;
-    int64_t bytes, away; /* received; of them from other nodes */
-    int32_t peers, messages;
+    int64_t bytes;
+    int64_t away;     /* the part of `bytes` that is received from other nodes */
+    int32_t peers;    /* neighbours on the same node, the rank itself not counted */
+    int32_t messages; /* neighbours on other nodes */
 } dpari_halo_sum;
 
-/* Returns the rank of a neighbour, or -1 beyond an open end. */
+/* Returns the rank of the neighbour on a side, or -1 if the grid ends there. side[d] is -1, 0 or 1.
+ */
 static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                     const int32_t *coord, const int32_t *side)
 {
@@ -12678,11 +12726,14 @@ static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_hal
     return rank;
 }
 
-/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. */
+/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. A run
+ * extends over the fastest dim that has a halo and all dims after it, because those have no ghost
+ * cells between their elements. */
 static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
-    int32_t d, whole = 1; /* the dims after this one are held in one piece */
+    int32_t d;
+    int32_t whole = 1; /* 1 while all dims after this one have no halo */
     *bytes = j->bytes;
     *runs = j->contiguous_bytes > 0 ? j->bytes / j->contiguous_bytes : 1;
     for (d = j->dims - 1; d >= 0; d--) {
@@ -12693,8 +12744,7 @@ static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_
     }
 }
 
-/* Returns the seconds of a run, which depend on whether the block with its halo stays in the cache.
- */
+/* Returns the seconds of a run, which are more if the block and its halo exceed the cache. */
 static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const dpar_halo_cost *g)
 {
@@ -12706,6 +12756,7 @@ static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_
     return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
 }
 
+/* Adds the halo that a rank receives on one side. */
 static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                  const dpar_halo_cost *g, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
@@ -12719,7 +12770,10 @@ static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_r
         return;
     }
     sum->bytes += bytes;
-    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
+    copies = 1;
+    if (peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG)) {
+        copies = 2; /* packed and unpacked */
+    }
     sum->copy_s +=
         copies * ((double)bytes / r->copy_Bps + (double)runs * dpari_halo_cost_run(j, r, g));
     if (peer / node != rank / node) {
@@ -12758,7 +12812,8 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* Enters the ranks [first, last) of a node into the figures of the grid. */
+/* Raises the figures of the grid to those of the ranks [first, last) of one node, where they are
+ * higher. */
 static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                             dpar_halo_cost *g, int32_t first, int32_t last)
 {
@@ -12775,11 +12830,14 @@ static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const 
         g->bytes = dpari_most(g->bytes, sum.bytes);
         g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
     }
-    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
+    if (away > 0 && r->nic_Bps > 0) {
+        network += (double)away / r->nic_Bps;
+    }
     g->network_s = dpari_mostf(g->network_s, network);
     g->network_bytes = dpari_most(g->network_bytes, away);
 }
 
+/* Predicts the figures of a grid from its first node and the node of a rank in its middle. */
 static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                  dpar_halo_cost *g)
 {
@@ -12800,38 +12858,47 @@ static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_r
     g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
 }
 
-/* ---- grids ------------------------------------------------------------------------------------
- */
+/* ---- grids ---------------------------------------------------------------------------------- */
 
+/* Checks that the parts multiply to the ranks, and that the strides order the axes: the fastest
+ * axis has stride 1, and each other one the product of the parts of all faster axes. */
 static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                          dpar_why *why)
 {
     int32_t d, k, ranks = 1, used = 0;
     for (d = 0; d < j->dims; d++) {
         if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_wrong(why, "dim %d: %d parts of %ld cells, %d ranks in all", d,
-                               g->parts[d], j->cells[d], j->ranks);
+            return dpari_wrong(why,
+                               "dim %d: parts=%d must be 1 to its %ld cells, and all parts "
+                               "multiply to %d ranks",
+                               d, g->parts[d], j->cells[d], j->ranks);
         }
         ranks *= g->parts[d];
     }
     for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
-        for (d = k = 0; k < j->dims; k++) {
-            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+        d = 0;
+        for (k = 0; k < j->dims; k++) {
+            if (g->stride[k] == ranks && g->parts[k] > 1) {
+                d = k;
+            }
         }
         if (g->parts[d] == 1 || g->stride[d] != ranks) {
             break;
         }
         ranks *= g->parts[d];
     }
-    for (d = 0, k = 1; d < j->dims; d++) {
+    k = 1;
+    for (d = 0; d < j->dims; d++) {
         k *= g->parts[d];
         if (g->stride[d] < 1) {
-            return dpari_wrong(why, "dim %d: a stride of %d", d, g->stride[d]);
+            return dpari_wrong(why, "dim %d: stride=%d must be at least 1", d, g->stride[d]);
         }
     }
-    if (k != j->ranks || ranks != j->ranks) {
-        return dpari_wrong(why, "the parts make %d ranks, not %d, or the strides not all", k,
-                           j->ranks);
+    if (k != j->ranks) {
+        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, j->ranks);
+    }
+    if (ranks != j->ranks) {
+        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
     }
     return DPAR_OK;
 }
@@ -12841,22 +12908,35 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
                                             dpar_why *why)
 {
     dpar_halo_rates usual;
-    dpar_status s;
-    dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
-    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
-    if (s == DPAR_OK) {
-        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    dpar_status st;
+    if (!rates) {
+        dpar_halo_rates_init(&usual);
+        rates = &usual;
     }
-    return s;
+    st = dpari_halo_job_check(job, rates, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_halo_grid_check(job, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_halo_cost_grid(job, rates, grid);
+    return DPAR_OK;
+}
+
+static void dpari_halo_swap(int32_t *order, int32_t i, int32_t k)
+{
+    const int32_t first = order[i];
+    order[i] = order[k];
+    order[k] = first;
 }
 
 /* Advances to the next permutation of n numbers in lexicographic order. Returns 1, or 0 after the
- * last.
- */
+ * last. */
 static int dpari_halo_next_order(int32_t *order, int32_t n)
 {
-    int32_t i = n - 2, k = n - 1, t;
+    int32_t i = n - 2, k = n - 1;
     while (i >= 0 && order[i] > order[i + 1]) {
         i--;
     }
@@ -12866,26 +12946,28 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
     while (order[k] < order[i]) {
         k--;
     }
-    t = order[i], order[i] = order[k], order[k] = t;
-    for (i++, k = n - 1; i < k; i++, k--) {
-        t = order[i], order[i] = order[k], order[k] = t;
+    dpari_halo_swap(order, i, k);
+    for (i++, k = n - 1; i < k; i++, k--) { /* the rest descends: reverse it */
+        dpari_halo_swap(order, i, k);
     }
     return 1;
 }
 
-/* Tries the orders of the axes for these parts. `best` has seconds < 0 while there is none. */
+/* Tries all orders of the axes for these parts, and sets *best if one of them is faster.
+ * best->seconds is negative as long as there is no grid. On a single node the order does not
+ * matter. */
 static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const int32_t *parts, dpar_halo_cost *best)
 {
     int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
-    int32_t found = 0; /* of these parts */
+    int32_t found = 0; /* 1 after the first order of these parts */
     const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
     dpar_halo_cost g;
     dpari_zero(&g, sizeof g);
     for (d = 0; d < j->dims; d++) {
         g.parts[d] = parts[d];
         g.stride[d] = 1;
-        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+        if (parts[d] > 1) { /* the first order makes the last dim the fastest axis */
             axis[n] = d;
             order[n] = n;
             n++;
@@ -12899,6 +12981,7 @@ static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_
             stride *= parts[d];
         }
         dpari_halo_cost_grid(j, r, &g);
+        /* of equally fast grids the later parts win, and of their orders the first */
         if (best->seconds < 0 || g.seconds < best->seconds ||
             (g.seconds <= best->seconds && !found)) {
             *best = g;
@@ -12915,11 +12998,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
     const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_cost best;
-    dpar_status s;
+    dpar_status st;
     dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, r, grid, why);
-    if (s != DPAR_OK) {
-        return s;
+    st = dpari_halo_job_check(job, r, grid, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
@@ -12933,7 +13016,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
         }
     }
     if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "%d ranks: no grid gives each a cell", job->ranks);
+        return dpari_say(DPAR_E_NONE, why,
+                         "no process grid gives each of %d ranks at least one cell", job->ranks);
     }
     *grid = best;
     return DPAR_OK;
@@ -12945,7 +13029,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
     dpar_halo_rates usual;
     double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
     dpar_halo_rates_init(&usual);
-    rates = rates ? rates : &usual;
+    if (!rates) {
+        rates = &usual;
+    }
     for (; n > 0; n--, neighbour++) {
         const double bytes = (double)neighbour->bytes;
         copies +=
@@ -12957,7 +13043,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
             peers += rates->peer_s;
         }
     }
-    messages += rates->nic_Bps > 0 ? away / rates->nic_Bps : 0.0;
+    if (rates->nic_Bps > 0) {
+        messages += away / rates->nic_Bps;
+    }
     return copies + dpari_mostf(peers, messages);
 }
 

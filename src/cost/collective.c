@@ -52,7 +52,7 @@ static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
 /* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
  * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
- * a other calls). Between nodes a peer takes much less than one, because many messages are in
+ * the other calls). Between nodes a peer takes much less than one, because many messages are in
  * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
  * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
