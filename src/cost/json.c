@@ -169,7 +169,7 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
-        return dpari_json_fail(j, why, "more than 64 levels of nesting");
+        return dpari_json_fail(j, why, "nested more than 64 levels deep");
     }
     item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
