@@ -227,10 +227,10 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
 static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
+    const double *cal = c->cal.value;
     double bandwidth = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes,
-           base = k[DPAR_CAL_BASE_S];
-    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
+           base = cal[DPAR_CAL_BASE_S];
+    double steps = dpari_steps(kind, n) * cal[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
     cost->link_bytes = wire;
     if (kind == DPAR_CALL_SEND_RECV) {
@@ -288,8 +288,8 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
 static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                          double nic, double link, dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
-    double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    const double *cal = c->cal.value;
+    double nodes = g->nodes, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
     double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
@@ -297,16 +297,16 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
             inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_rate(c)));
         }
     }
-    inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
+    inside = base + 2.0 * (per - 1.0) * cal[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
     shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
     outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
-    dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S] * up, outer + shorter),
+    dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
     if (c->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
-        dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S], outer),
+        dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S], outer),
                          DPAR_ALG_IN_SWITCH);
     }
 }
@@ -343,8 +343,8 @@ static int dpari_has_pat(const dpar_cluster *c)
 static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
-    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    const double *cal = c->cal.value;
+    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
     double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
     double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
@@ -357,7 +357,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
         dpari_phases(c, g, bytes, nic, link, cost);
     } else if (g->per_node == 1 && dpari_has_pat(c) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
-        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
+        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
     }
@@ -370,15 +370,16 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
 static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
+    const double *cal = c->cal.value;
     double n = g->size, per = g->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
     wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
                        per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
-    posts = dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
-    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] + posts;
+    posts = dpari_peer_net_steps * (n - per) * cal[DPAR_CAL_NET_S];
+    t.latency =
+        cal[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * cal[DPAR_CAL_LINK_S] + posts;
     t.seconds = t.latency + wire + 2.0 * dpari_sqrt(posts * wire);
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }

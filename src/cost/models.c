@@ -722,7 +722,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 enum {
     DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
     DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
-    DPARI_C_NEW_KV,    /* Falcon: key-value heads, if new_decoder_architecture is true */
+    DPARI_C_NEW_KV,    /* key-value heads; Falcon has them if new_decoder_architecture */
     DPARI_C_EXPANSION, /* ffn / hidden, in 1/10000 */
     DPARI_C_DENSE_FFN, /* ffn of dense layers, in files whose intermediate_size is an expert's */
     DPARI_C_ENCODER_LAYERS,
@@ -750,7 +750,7 @@ enum {
     DPARI_C_BIAS,
     DPARI_C_ONE_KV, /* multi-query attention: one key-value head */
     DPARI_C_NEW_DECODER,
-    DPARI_C_GATED, /* T5 v1.1 */
+    DPARI_C_GATED, /* T5 v1.1: the feed-forward parts are gated */
     DPARI_C_USES_WINDOW,
     DPARI_C_Q_GATE,
     DPARI_C_BIASED_INPUT, /* DeBERTa: has absolute positions too */
@@ -1372,9 +1372,8 @@ static void dpari_config_at(dpari_config_state *state, int32_t key, double numbe
             dpari_config_mix(state, 'S');
         }
         state->mix[at] = 'F';
-    } else if (number >= 0.0) {
-        state->mixes =
-            number < 1e9 ? (int32_t)number + 1 : 1000000000; /* rejected by dpari_model_config */
+    } else if (number >= 0.0) { /* too many layers, so that dpari_model_config rejects the file */
+        state->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000;
     }
 }
 
@@ -1384,8 +1383,12 @@ static void dpari_config_element(dpari_config_state *state, const dpari_json_ite
     double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
     int word = item->kind == DPARI_JSON_STRING;
     state->list_sum += v;
-    state->list_low = state->list_count == 0 || v < state->list_low ? v : state->list_low;
-    state->list_high = state->list_count == 0 || v > state->list_high ? v : state->list_high;
+    if (state->list_count == 0 || v < state->list_low) {
+        state->list_low = v;
+    }
+    if (state->list_count == 0 || v > state->list_high) {
+        state->list_high = v;
+    }
     state->list_count++;
     switch (state->list_key) {
     case DPARI_C_MIX:
@@ -1448,7 +1451,7 @@ static char dpari_config_nemotron(char letter)
     }
 }
 
-/* Reads a member whose value is a word. */
+/* Reads a member whose value is a word, or a pattern with a letter for each layer (Nemotron-H). */
 static void dpari_config_string(dpari_config_state *state, int32_t object, int32_t key,
                                 const dpari_json_item *item)
 {
@@ -1836,8 +1839,8 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
         m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
-    if (dpari_slice_is(type,
-                       "qwen recurrent_gemma")) { /* these count both halves of a gated part */
+    /* these types count both halves of a gated part */
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) {
         m->ffn /= 2;
     }
     if (value[DPARI_C_DENSE_FFN] > 0) {
@@ -1983,8 +1986,9 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t
             m->tower_positions = m->tower_tokens + 1;
         }
     }
-    if (object ==
-        DPARI_OBJECT_AUDIO) { /* Whisper's: two convolutions over 3 steps, 1500 positions */
+    if (object == DPARI_OBJECT_AUDIO) {
+        /* Whisper's tower: two convolutions over 3 steps each, whose second one has 3 hidden^2
+         * weights (tower_params counts thousands), and by default 80 mel bins and 1500 positions */
         m->tower_patch =
             value[DPARI_C_MEL_BINS] > 0 ? dpari_config_product(3, value[DPARI_C_MEL_BINS]) : 240;
         m->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
