@@ -425,7 +425,8 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
     dpar_text_put(&t, "'; the nearest is '");
     for (i = nearest; name(i) != NULL && found < 3; i++) {
         if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
-            dpari_text_print(&t, "%s%s", found++ > 0 ? "' or '" : "", name(i));
+            dpari_text_print(&t, "%s%s", found > 0 ? "' or '" : "", name(i));
+            found++;
         }
     }
     dpar_text_put(&t, more);
@@ -442,6 +443,7 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
+/* Copies row i of the table of chips. */
 static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
@@ -463,6 +465,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
     dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
 }
 
+/* Finds a chip by its name. */
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
@@ -510,9 +513,10 @@ static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int
     c->host_bytes = 1e12;
     dpar_halo_rates_init(&c->halo);
     dpari_copy_text(c->source, sizeof(c->source),
-                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
+                    "as given; the rest is usual for the chip: its links and one NIC per GPU", 96);
 }
 
+/* Copies row i of the table of machines. */
 static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
@@ -532,6 +536,7 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
 }
 
+/* Finds a machine by its name. */
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
@@ -564,11 +569,13 @@ static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t l
     return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
 }
 
+/* Reads a finite number of at least 0. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 {
     return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
+/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
 static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
                                                 const char *form)
 {
@@ -868,8 +875,8 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0;
-    int32_t a, b;
+    size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
+    int32_t nodes, per_node;
     dpar_status st;
     while (colon < n && s[colon] != ':') {
         colon++;
@@ -881,10 +888,14 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         return dpari_cluster_no_gpu(s, n, why);
     }
     if (colon < n) {
-        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
-        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
-                      : dpari_cluster_count(s, colon, 65536);
-        if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
+        if (x < colon) {
+            nodes = dpari_cluster_count(s, x, 10000000);
+            per_node = dpari_cluster_count(s + x + 1, colon - x - 1, 65536);
+        } else {
+            nodes = 1;
+            per_node = dpari_cluster_count(s, colon, 65536);
+        }
+        if ((x < colon && s[x] != 'x' && s[x] != 'X') || nodes == 0 || per_node == 0) {
             return dpari_cluster_bad(
                 s, n, why,
                 "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
@@ -892,19 +903,19 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(c, a, b);
+            dpari_cluster_of_gpus(c, nodes, per_node);
             dpari_copy_text(c->name, sizeof(c->name), s, n);
         }
         return st;
     }
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
-        a = dpari_cluster_count(s, x, 10000000);
-        if (a == 0) {
+        nodes = dpari_cluster_count(s, x, 10000000);
+        if (nodes == 0) {
             return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            c->nodes = a;
+            c->nodes = nodes;
         }
         return st;
     }
@@ -947,7 +958,8 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
     size_t i, k = 0;
     for (i = 0; i < n && k + 1 < room; i++) {
         if (s[i] != ' ' && s[i] != '\t') {
-            to[k++] = s[i];
+            to[k] = s[i];
+            k++;
         }
     }
     to[k] = 0;
@@ -961,7 +973,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
 {
     char item[96];
     size_t at = 0, start, n;
-    while ((n = dpari_cluster_item(text, bytes, &at, &start)) > 0) {
+    for (;;) {
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
         if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
             dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
@@ -977,6 +993,7 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
                      "gpu=NAME, nodes=N and gpus=N");
 }
 
+/* Returns 1 if an item has a '=', otherwise 0. */
 static int dpari_cluster_is_setting(const char *item, size_t n)
 {
     size_t i = 0;
@@ -1093,11 +1110,13 @@ static int dpari_positive(double v, double limit)
     return v > 0.0 && v <= limit;
 }
 
+/* Returns 1 if v is 0 to 1e18, otherwise 0 (also for NaN). */
 static int dpari_not_negative(double v)
 {
     return v >= 0.0 && v <= 1e18;
 }
 
+/* Checks the chip, the links, the NICs and the host. */
 static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
