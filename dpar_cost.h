@@ -987,7 +987,7 @@ DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
-    double total; /* sum of them all */
+    double total; /* sum of all `bytes` */
 } dpar_traffic;
 
 /* Counts the traffic of one step of a strategy that dpar_plan_price accepts. It counts all calls
@@ -1026,7 +1026,7 @@ typedef struct dpar_traffic {
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
  *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- * 8 bytes), the balancing loss, losses to print.
+ *    8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
@@ -1538,11 +1538,12 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* cluster.c */
 
-/* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
- * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
- * and a name with a suffix are near as well. */
+/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
+ * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
+/* Returns the number of GPUs of a machine. */
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
     return c->nodes * c->gpus_per_node;
@@ -1558,20 +1559,21 @@ DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
 /* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
  * run of that year is known, m->note says so. */
 DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
-/* A generation of a software stack. */
+/* A software stack as it was in some years. */
 typedef struct dpari_generation {
-    int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
-    int8_t by_work;        /* 1 if it cuts stages by work, the head included */
-    int8_t copies;         /* bytes per parameter that ZeRO-3 copies in addition to its messages */
-    int8_t sliced; /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
-                    * tensor in a call of its own */
-    int8_t once;   /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written */
+    int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
+    int8_t overlap; /* bits DPAR_OVERLAP_* */
+    int8_t by_work; /* 1 if it cuts stages by work, the head included */
+    int8_t copies;  /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                     * tensor in a call of its own */
+    int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
+     * written. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
-    int16_t from, to; /* years of its runs */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
 DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);
@@ -1642,7 +1644,7 @@ typedef struct dpari_json {
     size_t at;
     uint64_t objects; /* bit d is set if level d is an object */
     int32_t depth;
-    int32_t expect; /* private */
+    int32_t expect; /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {
@@ -1786,8 +1788,8 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
 DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
-/* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
- * (Rajbhandari 2020). */
+/* Returns the bytes of weights, gradients and optimizer state per rank for `params` parameters on d
+ * ranks at ZeRO stage 0..3 (Rajbhandari 2020). */
 DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
                                        int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
@@ -1833,16 +1835,17 @@ enum {
  * otherwise 0. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
 
-/* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
- * dropped. */
-enum { DPARI_KINDS = 64 };
+enum {
+    DPARI_KINDS = 64
+}; /* most kinds that are kept; if there are more, the slowest are dropped */
+/* The fastest plan of a kind. */
 typedef struct dpari_kind {
-    int32_t bits;
+    int32_t bits;   /* DPARI_KIND_* */
     double seconds; /* per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n;
+    int32_t n; /* entries of `of` that are used */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
@@ -1851,8 +1854,9 @@ DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const d
 
 /* ==== cost/json.c ==== */
 
-/* The JSON reader. It is a state machine: `expect` says what may come next, and one bit per level
- * remembers whether the level is an object or an array. */
+/* The JSON reader. It is a state machine: `expect` says what may come next in the text, and one bit
+ * per level of nesting remembers whether the level is an object or an array. The reader of
+ * config.json files (models.c) calls dpari_json_next until it returns DPARI_JSON_END. */
 
 /* What may come next in the text. */
 enum {
@@ -1872,6 +1876,7 @@ DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t byte
     j->expect = DPARI_JSON_VALUE;
 }
 
+/* Reports an error with the line and the column of the reader. A column is a byte. */
 static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
@@ -1883,6 +1888,7 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
     return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
+/* Skips blanks. */
 static void dpari_json_blanks(dpari_json *j)
 {
     while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
@@ -1917,19 +1923,20 @@ static size_t dpari_json_escape(const dpari_json *j)
     return c == 'u' ? 6 : 0;
 }
 
-/* Reads a string from its opening quote on. `at` is then after the closing one. */
+/* Reads a string from its opening quote on, and advances to the byte after its closing quote. */
 static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
-    size_t start = ++j->at;
+    size_t start = j->at + 1;
+    j->at = start;
     while (j->at < j->bytes && j->text[j->at] != '"') {
         size_t step = 1;
         if ((unsigned char)j->text[j->at] < 0x20u) {
-            return dpari_json_fail(j, why, "a control character inside a string");
+            return dpari_json_fail(j, why, "a string contains a control character");
         }
         if (j->text[j->at] == '\\') {
             step = dpari_json_escape(j);
             if (step == 0) {
-                return dpari_json_fail(j, why, "an escape that does not exist");
+                return dpari_json_fail(j, why, "a string contains an unknown escape");
             }
         }
         j->at += step;
@@ -1944,6 +1951,7 @@ static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, d
     return DPAR_OK;
 }
 
+/* Returns the number of digits at a position. */
 static size_t dpari_json_digits(const dpari_json *j, size_t at)
 {
     size_t n = 0;
@@ -1955,9 +1963,11 @@ static size_t dpari_json_digits(const dpari_json *j, size_t at)
 
 static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    size_t start = j->at;
+    size_t at = start + (j->text[start] == '-');
+    size_t n = dpari_json_digits(j, at);
     if (n == 0 || (n > 1 && j->text[at] == '0')) {
-        return dpari_json_fail(j, why, "not a number");
+        return dpari_json_fail(j, why, "a number is malformed");
     }
     at += n;
     if (at < j->bytes && j->text[at] == '.') {
@@ -1982,9 +1992,10 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
     return DPAR_OK;
 }
 
+/* Reads true, false, null and the words that are read as null. */
 static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    /* Python's json writes the last three, which RFC 8259 does not have: as if nothing was said */
+    /* The last three are not JSON, but Python's json module writes them. They are read as null. */
     static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
     for (i = 0; i < 6; i++) {
@@ -1998,16 +2009,18 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
+/* Sets what may follow a complete value. */
 DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
+/* Enters an object or an array. */
 static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
-        return dpari_json_fail(j, why, "nested more than 64 deep");
+        return dpari_json_fail(j, why, "nested more than 64 levels deep");
     }
     item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
@@ -2018,11 +2031,13 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
+/* Returns 1 if the innermost level is an object, and 0 if it is an array or the top level. */
 DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
 
+/* Leaves the innermost object or array. */
 static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
 {
     item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
@@ -2033,6 +2048,7 @@ static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
     return DPAR_OK;
 }
 
+/* Reads a value, or only the opening bracket of an object or array. */
 static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -2059,6 +2075,7 @@ static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_w
     return st;
 }
 
+/* Reads the name of a member and the ':' behind it. */
 static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -2091,9 +2108,13 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
     dpari_json_blanks(j);
-    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends after a ','");
+    }
+    return DPAR_OK;
 }
 
+/* Reads the next item. On an error the reader may have advanced. */
 static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -2101,8 +2122,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
         item->kind = DPARI_JSON_END;
-        return j->at == j->bytes ? DPAR_OK
-                                 : dpari_json_fail(j, why, "more text after the end of the value");
+        if (j->at < j->bytes) {
+            return dpari_json_fail(j, why, "more text after the end of the value");
+        }
+        return DPAR_OK;
     }
     if (j->at >= j->bytes) {
         return dpari_json_fail(j, why, "the text ends too early");
@@ -2116,7 +2139,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     if (st == DPAR_OK && dpari_json_in_object(j)) {
         st = dpari_json_key(j, item, why);
     }
-    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_json_value(j, item, why);
 }
 
 DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
@@ -2127,7 +2153,7 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item,
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *j = after; /* on an error the reader does not advance, so the next call fails alike */
         *item = found;
     }
     return st;
@@ -2135,21 +2161,30 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item,
 
 /* ==== cost/cluster.c ==== */
 
-/* The tables of chips, machines and calibration constants, the search for a name in them, and the
- * reader of the text form. A text is read twice: first for the shape and the chip, then for the
- * numbers, so that the order of settings does not matter. */
+/* The tables of chips, machines and calibration constants, the search for a name in them, the
+ * reader of the text form, and the checks of a machine. Programs call dpar_cluster_read or
+ * dpar_cluster_find; the planner calls dpari_cluster_check.
+ *
+ * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
+ * other numbers. Otherwise a chip that comes late in the text would overwrite numbers that were
+ * given before it. */
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, source: a chip each. Then generation, units, and {GB (1e9) that a program gets, TB/s,
- * TFLOP/s fp64 / fp32 / tf32 / bf16 / fp8 / fp4, GB/s to the host, GB/s of the NIC that usually
- * comes with it}, GB/s to the other chips of a node (all links of a chip together; PCIe where there
- * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
- * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
- * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
- * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 100
- * or
- * 50. table */
+/* The name and the source of each chip. dpari_gpu has the numbers of the chips in the same order:
+ *
+ *     the generation and the number of units
+ *     the memory that a program can allocate, in GB of 1e9 bytes, and its TB/s
+ *     dense TFLOP/s in fp64, fp32, tf32, bf16, fp8 and fp4
+ *     GB/s to the host, and GB/s of the NIC that usually comes with the chip
+ *     GB/s to the other chips of a node: all links of a chip together, or PCIe if it has no links
+ *     1 if these links are switched, and 1 if the switch reduces
+ *
+ * Bandwidths count one direction. Parts sold as "80 GB" hold about 80 GiB, and an H200 holds nearly
+ * 141 GiB. "mi250x" is ONE GCD, which is half a package with half of its 383 TFLOP/s, and "gb200"
+ * is one of the two GPUs. GH200 and MI300 have a wire to each peer, so a pair of chips gets only a
+ * share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
+ * TPU has 4 or 6 links of 50 or 100 GB/s in a torus. */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
                                      "a100-40\0NVIDIA data sheet 2020\0"
@@ -2188,10 +2223,11 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "tpu-v6e\0Google Cloud's pages 2026\0"
                                      "max-1550\0Intel 2023, both tiles; links unverified\0"
                                      "core\0a core as of 2024; doctor --cluster FILE measures\0";
+/* Indices of dpari_gpu.value. */
 enum {
     DPARI_GPU_GB,
     DPARI_GPU_TBPS,
-    DPARI_GPU_F64,
+    DPARI_GPU_F64, /* the first of six formats */
     DPARI_GPU_PCIE = DPARI_GPU_F64 + 6,
     DPARI_GPU_NIC,
     DPARI_GPU_NUMBERS
@@ -2256,13 +2292,14 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* A network's transport reaches its share of the NICs at its latencies (T8), whatever the chip: EFA
- * of the first generation (p4) and of the later ones, TCP past the host (GCP's A3). */
+/* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
+ * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
+ * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
-/* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
- * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
- */
+/* The name, the chip and the source of each machine. dpari_machine has the numbers in the same
+ * order. link and nic are in GB/s, one direction, per chip and per NIC by data sheet; nics and host
+ * (GB of memory) are per node. */
 static const char dpari_machine_text[] =
     "dgx-v100\0v100-32\0DGX-1 V100, 4 x EDR, 2018\0"
     "dgx-a100\0a100-80\0DGX A100, 8 x HDR200, 2021\0"
@@ -2357,11 +2394,12 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 
 /* ---- calibration ---------------------------------------------------------------------------- */
 
-/* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
- * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
- * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
- * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
- * of docs/records/accuracy.md. table */
+/* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
+ * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
+ * marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to 1024
+ * ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used for all
+ * generations that have no value of their own. The other constants come from the marked rows of
+ * docs/records/accuracy.md. */
 static const struct {
     float value[DPAR_CAL_COUNT];
     char source[64];
@@ -2381,7 +2419,7 @@ static const struct {
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"},
-    /* what is hidden behind compute costs the core as much: contention 1 */
+    /* contention 1: a core that copies does not compute, so nothing is hidden */
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
@@ -2405,20 +2443,24 @@ static int32_t dpari_calibration_find(const char *name, size_t length)
     return -1;
 }
 
-/* Returns the unit in which a constant is given. */
+/* Returns the unit in which the text form gives a constant: 1e-3 for ms, 1e-6 for us. */
 static double dpari_cal_unit(int32_t which)
 {
-    return which == DPAR_CAL_STEP_S ? 1e-3
-           : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                   which == DPAR_CAL_BASE_S || which == DPAR_CAL_HOP_S
-               ? 1e-6
-               : 1.0;
+    switch (which) {
+    case DPAR_CAL_STEP_S: return 1e-3;
+    case DPAR_CAL_LAUNCH_S:
+    case DPAR_CAL_LINK_S:
+    case DPAR_CAL_NET_S:
+    case DPAR_CAL_BASE_S:
+    case DPAR_CAL_HOP_S: return 1e-6;
+    default: return 1.0;
+    }
 }
 
-/* The constants that measurements set (bits by DPAR_CAL_*). They count as right to 10 %, about as
- * far as the tables of docs/records/accuracy.md scatter, and estimates to 20 %. Both numbers are
- * judgements; dpar_calibration_fit fits the constants themselves.
- */
+/* The constants of each generation that were set by measurements, as bits 1 << DPAR_CAL_*. Their
+ * error is assumed to be 10 %, which is about the scatter in the tables of
+ * docs/records/accuracy.md. The error of an estimated constant is assumed to be 20 %. Neither
+ * number is measured. */
 static const int16_t dpari_measured[DPAR_GEN_COUNT] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
@@ -2442,42 +2484,46 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
                     sizeof(dpari_default[g].source));
 }
 
-/* net_s, hop_s, net_share. Slingshot 11 under NCCL and OFI: the rows of 1, 16 and 128 MiB of two
- * GH200 nodes. EFA: two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE:
- * two nodes of A100 at 1, 64 and 8192 MiB. TCPX: as EFA of the first generation, unverified. */
+/* Sets net_s, hop_s and net_share of a transport; InfiniBand keeps the defaults of the generation.
+ * Sources: Slingshot 11 under NCCL and OFI, the rows of 1, 16 and 128 MiB of two GH200 nodes. EFA,
+ * two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE, two nodes of A100
+ * at 1, 64 and 8192 MiB. TCPX has the values of EFA1, unverified. */
 static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    static const float of[5][3] = {{10e-6f, 60e-6f, 1.0f},
-                                   {9e-6f, 130e-6f, 0.85f},
-                                   {6.5e-6f, 55e-6f, 0.89f},
-                                   {3.7e-6f, 20e-6f, 0.92f},
-                                   {9e-6f, 130e-6f, 0.85f}};
+    static const float constant[5][3] = {{10e-6f, 60e-6f, 1.0f},
+                                         {9e-6f, 130e-6f, 0.85f},
+                                         {6.5e-6f, 55e-6f, 0.89f},
+                                         {3.7e-6f, 20e-6f, 0.92f},
+                                         {9e-6f, 130e-6f, 0.85f}};
     if (transport != DPARI_IB) {
-        c->cal.value[DPAR_CAL_NET_S] = (double)of[transport - 1][0];
-        c->cal.value[DPAR_CAL_HOP_S] = (double)of[transport - 1][1];
-        c->cal.value[DPAR_CAL_NET_SHARE] = (double)of[transport - 1][2];
+        c->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
+        c->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
+        c->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
     }
 }
 
-/* Products, attention and streams of parts that differ in power or units from their generation's:
- * 500 W (torchtitan's 70B rows in 16 bits); 1200 W and 1400 W of NVL72 (Megatron-Bridge's newest
- * 70B row in 8 bits of each), Ultra's exponentials twice as many; B300 between, unverified. */
+/* Sets the shares of matrix products, attention and streaming for the chips whose power or number
+ * of units differs from the rest of their generation. h100-96 has 500 W (torchtitan's 70B rows in
+ * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
+ * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
+ * those of gb200 and gb300, unverified. */
 static void dpari_cluster_power(dpar_cluster *c)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
-    static const float of[4][3] = {
+    static const float share[4][3] = {
         {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
         for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
-            c->cal.value[DPAR_CAL_GEMM + k] = (double)of[i][k];
+            c->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
         }
     }
 }
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-/* Returns text `index` of a list of texts with `each` parts, or NULL for a negative index. */
+/* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
+ * index is negative. */
 static const char *dpari_nth(const char *list, int32_t index, int32_t each)
 {
     int32_t i;
@@ -2505,7 +2551,8 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const ch
     return best;
 }
 
-/* Returns the preset of a name in upper or lower case, or -1 and the nearest one in *nearest. */
+/* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
+ * and sets *nearest to the most similar name, for the message. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
                                             int32_t *nearest)
 {
@@ -2535,7 +2582,8 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
     dpar_text_put(&t, "'; the nearest is '");
     for (i = nearest; name(i) != NULL && found < 3; i++) {
         if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
-            dpari_text_print(&t, "%s%s", found++ > 0 ? "' or '" : "", name(i));
+            dpari_text_print(&t, "%s%s", found > 0 ? "' or '" : "", name(i));
+            found++;
         }
     }
     dpar_text_put(&t, more);
@@ -2552,6 +2600,7 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
+/* Copies row i of the table of chips. */
 static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
@@ -2573,6 +2622,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
     dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
 }
 
+/* Finds a chip by its name. */
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
@@ -2608,8 +2658,8 @@ static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int
     c->nodes = nodes;
     c->gpus_per_node = per_node;
     c->link_Bps = (double)dpari_gpu[i].link * 1e9;
-    c->link_switched = /* nobody wires more than eight chips to each other */
-        dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
+    /* more than eight chips in a node are never wired to each other, except for a TPU's torus */
+    c->link_switched = dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
     c->link_reduces = dpari_gpu[i].reduces;
     c->nics = 0;
     c->nic_Bps = 0.0;
@@ -2620,9 +2670,10 @@ static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int
     c->host_bytes = 1e12;
     dpar_halo_rates_init(&c->halo);
     dpari_copy_text(c->source, sizeof(c->source),
-                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
+                    "as given; the rest is usual for the chip: its links and one NIC per GPU", 96);
 }
 
+/* Copies row i of the table of machines. */
 static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
@@ -2642,6 +2693,7 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
 }
 
+/* Finds a machine by its name. */
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
@@ -2650,7 +2702,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         return DPAR_OK;
     }
     return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
-                                "', or say NODESxGPUS:GPU as '8x8:h100-80");
+                                "', or write NODESxGPUS:GPU, as in '8x8:h100-80");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
@@ -2660,7 +2712,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-/* Returns the whole number 1 .. limit that the slice consists of, or 0. */
+/* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
@@ -2674,17 +2726,21 @@ static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t l
     return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
 }
 
+/* Reads a finite number of at least 0. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 {
     return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
+/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
 static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
                                                 const char *form)
 {
     return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
+/* The keys of the text form, in the order of dpari_key_name. The names of the calibration constants
+ * are keys too. */
 enum {
     DPARI_KEY_NODES,
     DPARI_KEY_GPUS,
@@ -2713,7 +2769,7 @@ enum {
     DPARI_KEY_HALO_FAR,
     DPARI_KEY_SETTINGS,
     DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
+    DPARI_KEY_MACHINE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
     DPARI_KEYS
 };
 
@@ -2741,32 +2797,38 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
     return 1;
 }
 
-/* Reads "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. Returns 0 if it is not of
+ * this form, if the curve is full, or if the bytes do not exceed those of the point before. */
 static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
 {
-    double of[3] = {0.0, 0.0, 0.0};
-    size_t k, at = 0;
+    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
+    size_t k = 0, at = 0;
     int32_t i;
-    for (i = 0; i < 3; i++, at = k + 1) {
-        for (k = at; k < n && s[k] != 'x'; k++) {
+    for (i = 0; i < 3; i++) {
+        k = at;
+        while (k < n && s[k] != 'x') {
+            k++;
         }
-        if (at >= n || !dpari_cluster_real(s + at, k - at, &of[i]) || of[i] <= 0.0 ||
-            of[i] > 1e15) {
+        if (at >= n || !dpari_cluster_real(s + at, k - at, &number[i]) || number[i] <= 0.0 ||
+            number[i] > 1e15) {
             return 0;
         }
+        at = k + 1;
     }
-    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
-        (v->count > 0 && of[1] <= v->bytes[v->count - 1])) {
+    if (k < n || number[0] < 2.0 || number[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
+        (v->count > 0 && number[1] <= v->bytes[v->count - 1])) {
         return 0;
     }
-    v->ranks = (int32_t)of[0];
-    v->bytes[v->count] = of[1];
-    v->seconds[v->count++] = of[2] * 1e-6;
+    v->ranks = (int32_t)number[0];
+    v->bytes[v->count] = number[1];
+    v->seconds[v->count] = number[2] * 1e-6;
+    v->count++;
     return 1;
 }
 
-/* The place of each number, in doubles from the beginning of dpar_cluster, and its unit. The keys
- * begin with nvlink. */
+/* For each key from nvlink on, the field of dpar_cluster that it sets, counted in doubles from the
+ * beginning of the struct, and the index of its unit in dpari_key_unit. -1 for a key that sets no
+ * double. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -2795,6 +2857,7 @@ static const struct {
 #undef DPARI_PLACE
 static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
 
+/* Sets the number of a key. Returns 0 for "machine", which is not a number. */
 static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
@@ -2802,7 +2865,7 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
     case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
     case DPARI_KEY_SETTINGS: break;
-    case DPARI_KEY_BASE: return 0;
+    case DPARI_KEY_MACHINE: return 0;
     default:
         ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
             v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
@@ -2810,8 +2873,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     return 1;
 }
 
-/* Replaces the chip. In a text like 8x8:GPU it brings its own links; a named machine keeps its
- * links. */
+/* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
+ * was named keeps its own. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -2831,8 +2894,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char
     return DPAR_OK;
 }
 
-/* Sets nodes= or gpus=. NICs follow the number of GPUs per node; a second node brings NICs if there
- * were none. */
+/* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
+ * of GPUs per node changes, the number of NICs changes in proportion. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -2854,7 +2917,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
     return DPAR_OK;
 }
 
-/* Reports "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+/* Reports "no setting of a machine is called 'nvlnk'; the nearest is 'nvlink' ...". */
 static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
@@ -2869,10 +2932,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     }
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
+    dpari_text_print(&t, "'; the nearest is '%s", best);
     return dpari_say(DPAR_E_PARSE, why,
-                     "'%s'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                     "hbm tflops pcie host nvme and more (cluster.h)",
+                     "no setting of a machine is called '%s'. Common ones: nodes gpus gpu nvlink "
+                     "nic taper memory hbm tflops pcie host nvme; dpar_cluster_read lists all",
                      text);
 }
 
@@ -2908,29 +2971,32 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_shape(c, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
-        return dpari_cluster_nics(c, s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why, "'%.*s': NICs are COUNTxGB/s, as nic=8x50");
+        if (!dpari_cluster_nics(c, s + k + 1, n - k - 1)) {
+            return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
+        }
+        return DPAR_OK;
     }
-    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
-        return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_cluster_bad(
-                         s, n, why,
-                         "'%.*s': RANKSxBYTESxMICROSECONDS was expected, by ascending "
-                         "bytes, 16 at most");
+    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
+        if (!dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
+            return dpari_cluster_bad(
+                s, n, why,
+                "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+                "ascending bytes and at most 16 points");
+        }
+        return DPAR_OK;
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
-        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
+        c->cal.error[cal] = 0.0; /* unknown: the default's error says nothing about this value */
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v)
-               ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'%.*s' may only come first, before the settings");
+    if (!dpari_cluster_number(c, key, v)) {
+        return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
+    }
+    return DPAR_OK;
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -2938,7 +3004,9 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
 {
     char text[80];
     dpar_text t;
-    n = n > 0 && s[n - 1] == ':' ? n - 1 : n;
+    if (n > 0 && s[n - 1] == ':') {
+        n--;
+    }
     dpar_text_init(&t, text, sizeof text);
     dpari_text_slice(&t, s, n < 24 ? n : 24);
     dpar_text_put(&t, "' lacks the GPU: '");
@@ -2950,7 +3018,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
                      text);
 }
 
-/* Returns 1 for digits, or digits x digits. */
+/* Returns 1 for a text like "16" or "2x8", otherwise 0. */
 static int dpari_cluster_is_counts(const char *s, size_t n)
 {
     size_t i, x = 0;
@@ -2964,8 +3032,8 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0;
-    int32_t a, b;
+    size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
+    int32_t nodes, per_node;
     dpar_status st;
     while (colon < n && s[colon] != ':') {
         colon++;
@@ -2977,38 +3045,43 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         return dpari_cluster_no_gpu(s, n, why);
     }
     if (colon < n) {
-        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
-        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
-                      : dpari_cluster_count(s, colon, 65536);
-        if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
+        if (x < colon) {
+            nodes = dpari_cluster_count(s, x, 10000000);
+            per_node = dpari_cluster_count(s + x + 1, colon - x - 1, 65536);
+        } else {
+            nodes = 1;
+            per_node = dpari_cluster_count(s, colon, 65536);
+        }
+        if ((x < colon && s[x] != 'x' && s[x] != 'X') || nodes == 0 || per_node == 0) {
             return dpari_cluster_bad(
                 s, n, why,
                 "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                "to 65536 GPUs, as 8x8:h100-80");
+                "to 65536 GPUs, as in 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(c, a, b);
+            dpari_cluster_of_gpus(c, nodes, per_node);
             dpari_copy_text(c->name, sizeof(c->name), s, n);
         }
         return st;
     }
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
-        a = dpari_cluster_count(s, x, 10000000);
-        if (a == 0) {
+        nodes = dpari_cluster_count(s, x, 10000000);
+        if (nodes == 0) {
             return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            c->nodes = a;
+            c->nodes = nodes;
         }
         return st;
     }
     return dpari_cluster_slice(c, s, n, why);
 }
 
-/* Finds the next item: up to a comma or the end of the line, without blanks and comments around it.
- */
+/* Finds the next item, which ends at a comma, a comment or the end of the line. Sets *start to its
+ * beginning and *at to the position after it. Returns its length without blanks, or 0 if there are
+ * no more items. */
 static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
                                             size_t *start)
 {
@@ -3035,13 +3108,15 @@ static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size
     return end - *start;
 }
 
-/* Removes the blanks of "key = value", as people write it in files. */
+/* Copies an item without blanks, because people write "key = value" in files. Returns the length of
+ * the copy. */
 static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
     for (i = 0; i < n && k + 1 < room; i++) {
         if (s[i] != ' ' && s[i] != '\t') {
-            to[k++] = s[i];
+            to[k] = s[i];
+            k++;
         }
     }
     to[k] = 0;
@@ -3055,7 +3130,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
 {
     char item[96];
     size_t at = 0, start, n;
-    while ((n = dpari_cluster_item(text, bytes, &at, &start)) > 0) {
+    for (;;) {
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
         if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
             dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
@@ -3067,10 +3146,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
         }
     }
     return dpari_say(DPAR_E_PARSE, why,
-                     "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
-                     "gpu=NAME, nodes=N, gpus=N");
+                     "the settings name no machine: begin with one (derecho, 8x8:h100-80) or give "
+                     "gpu=NAME, nodes=N and gpus=N");
 }
 
+/* Returns 1 if an item has a '=', otherwise 0. */
 static int dpari_cluster_is_setting(const char *item, size_t n)
 {
     size_t i = 0;
@@ -3098,7 +3178,8 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
     return dpari_say(st, why, "line %d: %s", line, was.text);
 }
 
-/* Counts the settings after "settings=#", because a file that was cut short has fewer. */
+/* Counts down the settings that "settings=N" announced. At the end of the text, where n is 0, it
+ * fails if some are missing, because then the file was cut short. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -3106,10 +3187,11 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
         *left = dpari_cluster_count(item + 9, n - 9, 10000);
     }
-    return n > 0 || *left == 0
-               ? DPAR_OK
-               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
-                           *left);
+    if (n == 0 && *left > 0) {
+        return dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
+                         *left);
+    }
+    return DPAR_OK;
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
@@ -3146,11 +3228,15 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             st = dpari_cluster_setting(c, item, n, pass, why);
         }
     }
-    return st != DPAR_OK ? dpari_cluster_line(text, bytes, start, st, why)
-           : items > 0   ? DPAR_OK
-                         : dpari_say(DPAR_E_PARSE, why,
-                                     "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                       "NODESxGPUS:GPU (8x8:h100-80)");
+    if (st != DPAR_OK) {
+        return dpari_cluster_line(text, bytes, start, st, why);
+    }
+    if (items == 0) {
+        return dpari_say(DPAR_E_PARSE, why,
+                         "no machine: give a preset (derecho, dgx-h100 ...) or "
+                         "NODESxGPUS:GPU (8x8:h100-80)");
+    }
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
@@ -3181,11 +3267,13 @@ static int dpari_positive(double v, double limit)
     return v > 0.0 && v <= limit;
 }
 
+/* Returns 1 if v is 0 to 1e18, otherwise 0 (also for NaN). */
 static int dpari_not_negative(double v)
 {
     return v >= 0.0 && v <= 1e18;
 }
 
+/* Checks the chip, the links, the NICs and the host. */
 static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
@@ -3198,8 +3286,8 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
         return dpari_wrong(why,
-                           "links must be positive, of at most 1e9 GB/s: %d nodes of %d GPUs need "
-                           "nvlink=GB/s and nic=COUNTxGB/s (there are %d NICs)",
+                           "%d nodes of %d GPUs with %d NICs: the bandwidths nvlink=GB/s and "
+                           "nic=COUNTxGB/s must be positive and at most 1e9 GB/s",
                            c->nodes, c->gpus_per_node, c->nics);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
@@ -3213,7 +3301,7 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpari_text_fixed(&t, c->taper, 3);
-        return dpari_wrong(why, "taper=%s: it is a share above 0, at most 1", text);
+        return dpari_wrong(why, "taper=%s must be a share above 0 and at most 1", text);
     }
     return DPAR_OK;
 }
@@ -3225,7 +3313,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_wrong(why, "a cluster has 1 to 100000000 GPUs: %d nodes of %d GPUs", c->nodes,
+        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs", c->nodes,
                            c->gpus_per_node);
     }
     st = dpari_cluster_check_numbers(c, why);
@@ -3234,8 +3322,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' is a share: above 0, at most 2 (1 = all)"
-                                   : "calibration '%s' is out of its range: 0 to 10 (seconds)",
+                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                                   : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }
     }
@@ -3258,7 +3346,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
         sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
     } else if (gpus % c->gpus_per_node != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is no whole number of nodes of %d", gpus,
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is not a multiple of %d GPUs per node", gpus,
                          c->gpus_per_node);
     } else {
         sized.nodes = gpus / c->gpus_per_node;
@@ -3272,9 +3360,13 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
 
 /* ==== cost/collective.c ==== */
 
-/* The cost model of collectives. A call takes the time of the fastest algorithm and protocol that
- * NCCL would have on this machine, or interpolates measured times if the machine has them. Each
- * constant names its source; T6 and T8 are explained in tests/cost/collective.c. */
+/* The cost model of collectives. dpar_collective_predict prices every algorithm and protocol that
+ * NCCL would have on this machine and takes the fastest. If the machine has measured times, it
+ * interpolates them instead. The price of each algorithm is a latency per step, plus the bytes on
+ * the slowest wire over the bandwidth that programs reach there. Each constant names its source;
+ * tests/cost/collective.c compares the result with the published tables.
+ *
+ * The planner (price.c and step.c) calls it for each group of ranks of a plan. */
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
@@ -3289,7 +3381,8 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster 
     if (dpari_cluster_gpus(c) <= node) {
         g->per_node = g->size; /* one node holds everything */
     } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
-        g->per_node = (g->size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
+        /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
+        g->per_node = (g->size + 1) / 2;
     }
     g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
     g->sharing = (int32_t)dpari_most(1, node / g->per_node);
@@ -3297,43 +3390,49 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster 
 
 /* ---- the predictor -------------------------------------------------------------------------- */
 
-/* Two protocols, as NCCL has them. The simple one pays 1.6 latencies a step for its fences and
- * reaches the whole bandwidth; the quick one sends flags with the data. Inside a node quick is
- * LL128: 0.70 of the bandwidth up to Ampere (vTrain's A100 all-reduce, 8 ranks: slopes 93 and 134
- * GB/s), 0.92 from Hopper on (NCCL's tuner, whose cap a channel rises from 20 to 36.7 GB/s there).
- * Between nodes a tree's quick is LL, a quarter of the NICs (the tuner: 22.5 of 96 GB/s on two
- * nodes). */
+/* NCCL has two protocols. The simple protocol reaches the whole bandwidth but pays 1.6 latencies
+ * per step for its fences. The quick protocol pays one latency, because it sends flags with the
+ * data, which cost bandwidth. Inside a node the quick protocol is LL128. It reaches 0.70 of the
+ * bandwidth up to Ampere (vTrain's A100 all-reduce of 8 ranks has slopes of 93 and 134 GB/s) and
+ * 0.92 on Hopper (NCCL's tuner raises the limit per channel from 20 to 36.7 GB/s there). Between
+ * nodes the quick protocol of a tree is LL, which reaches a quarter of the NICs' bandwidth (in the
+ * tuner 22.5 of 96 GB/s on two nodes). */
 static const double dpari_simple_steps = 1.6;
 static const double dpari_quick_ampere = 0.70;
 static const double dpari_quick_hopper = 0.92;
 static const double dpari_quick_net = 0.25;
-/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks): a latency a step up to 64 KiB a rank;
- * beyond that 1.65, or 1.1 and the wire, whichever is more. */
+/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks). Up to 64 KiB per rank each step takes
+ * one latency. Beyond that a step takes 1.65 latencies, or 1.1 latencies and its time on the wire,
+ * whichever is longer. */
 static const double dpari_ring_quick_bytes = 65536.0;
 static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
-/* All-to-all posts a send and a receive a peer: about three steps' latency each inside a node
- * (H100-class nccl-tests: 76 us flat against 46), a quarter across, as many are under way at once
- * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
- * ring's bandwidth (the 8 GiB row). */
+/* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
+ * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
+ * the other calls). Between nodes a peer takes much less than one, because many messages are in
+ * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
+ * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
 static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
-/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
- * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
- * 273 GB/s). */
+/* In-switch reduction of p ranks sends (p+1)/p bytes through the switch instead of 2(p-1)/p. It
+ * reaches 0.86 of what collectives reach on the links. Filling its pipeline takes about three base
+ * latencies (H100-class nccl-tests rows: 85 us + n / 273 GB/s). */
 static const double dpari_switch_base = 2.8;
 static const double dpari_switch_share = 0.86;
-/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB): filled by 0.4 base latencies, in pieces; the quick
- * protocol's cap a channel did not rise with the links. */
+/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB). The vector is sent in pieces, and filling the
+ * pipeline takes 0.4 base latencies. The quick protocol reaches a smaller share than on Hopper,
+ * because its limit per channel did not rise with the bandwidth of the links. */
 static const double dpari_switch5_base = 0.4;
 static const double dpari_switch5_share = 0.75;
 static const double dpari_quick_blackwell = 0.46;
-/* A tree between more than two nodes sends some bytes twice on a link, and its shorter phase is not
- * all hidden by the longer one; between two nodes it is. */
+/* All-reduce in phases, inside the nodes and between them. Between more than two nodes a tree sends
+ * some bytes twice on a link, and the longer phase hides only a part of the shorter one. Between
+ * two nodes it hides all of it. */
 static const double dpari_phase_blend = 0.3;
 static const double dpari_tree_share = 1.08;
 
+/* Returns the bytes that a rank of n sends in a call, as a multiple of the full vector. */
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
@@ -3348,6 +3447,7 @@ static double dpari_wire(int32_t kind, double n)
     }
 }
 
+/* Returns the number of steps of a call of n ranks, one after the other. */
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
@@ -3358,8 +3458,9 @@ static double dpari_steps(int32_t kind, double n)
     }
 }
 
-/* Of a torus of equal sides (3-d for chips of two cores): one link for two, else the two links of
- * each axis along which n chips lie. */
+/* Returns the share of a chip's links that n neighbouring chips use in a torus of `all` chips with
+ * equal sides. Two chips share one link. More chips use both links of each axis that they extend
+ * along. */
 static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 {
     int32_t side = 1, axes = 1, reach;
@@ -3375,7 +3476,8 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 /* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
-    /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
+    /* shares for 2 to 7 of the eight V100 of a hybrid cube mesh: vTrain's V100 table over the
+     * 134 GB/s of all eight */
     static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
     int32_t all = c->gpus_per_node;
     if (n >= all) {
@@ -3385,32 +3487,54 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
         return (double)cube[n - 2];
     }
     if (c->gpu.generation == DPAR_GEN_TPU) {
+        /* chips of two cores (v4, v5p) form a torus of 3 dims, the others of 2 */
         return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
     }
     if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
-        return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */
+        return 1.0; /* MI250X: four links, 200 GB/s, connect the two halves of a package */
     }
     return (n - 1.0) / (all - 1.0); /* a wire to each peer */
 }
 
-/* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
- * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8), and through the switches
- * of a rack (72 of GB200 NVL72 at 8 GiB). */
-static double dpari_link_of(const dpar_cluster *c, int32_t n)
+/* Returns the share of switched links that n ranks reach. Few ranks reach a few per cent less
+ * (vTrain's A100 table: 200, 212 and 226 GB/s for 2, 3 and 4 ranks, 234 GB/s for 8). More than 16
+ * ranks are connected by the switches of a rack, and also reach less (the 72 ranks of GB200 NVL72
+ * at 8 GiB). */
+static double dpari_switched_share(int32_t n)
 {
-    double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
-    if (c->link_switched) {
-        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : n <= 16 ? 1.0 : 0.85);
+    if (n <= 2) {
+        return 0.86;
     }
-    return B * dpari_wired_share(c, n);
+    if (n == 3) {
+        return 0.91;
+    }
+    if (n == 4) {
+        return 0.965;
+    }
+    return n <= 16 ? 1.0 : 0.85;
 }
 
-/* Returns seconds and latency of the faster protocol. floor: the least time of a call; steps:
- * seconds of its steps under the quick protocol; wire: seconds on the wire at full bandwidth. */
+/* Returns the bytes/s that each rank of a group of n gets inside a node. */
+static double dpari_link_of(const dpar_cluster *c, int32_t n)
+{
+    double bandwidth = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
+    if (c->link_switched) {
+        return bandwidth * dpari_switched_share(n);
+    }
+    return bandwidth * dpari_wired_share(c, n);
+}
+
+/* The predicted time of a call, and the part of it that does not shrink with the bytes. */
 typedef struct dpari_timing {
     double seconds, latency;
 } dpari_timing;
 
+/* Returns the timing of the faster protocol.
+ *
+ * base:        seconds before the first step
+ * steps:       seconds of all steps under the quick protocol
+ * wire:        seconds on the wire at full bandwidth
+ * quick_share: share of the bandwidth that the quick protocol reaches */
 static dpari_timing dpari_protocols(double base, double steps, double wire, double quick_share)
 {
     dpari_timing t, simple;
@@ -3421,8 +3545,9 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
-/* Returns the time of a pipeline that takes `fill` to fill and `wire` to carry everything. With the
- * best size of pieces it is (sqrt(fill) + sqrt(wire))^2, as in textbooks on pipelined trees. */
+/* Returns the timing of a pipeline that takes `fill` seconds to fill and `wire` seconds to carry
+ * all bytes. If the size of the pieces is chosen best, that is (sqrt(fill) + sqrt(wire))^2 seconds,
+ * a textbook result on pipelined trees. */
 static dpari_timing dpari_pieces(double base, double fill, double wire)
 {
     dpari_timing t;
@@ -3433,12 +3558,15 @@ static dpari_timing dpari_pieces(double base, double fill, double wire)
 
 static double dpari_quick_share(const dpar_cluster *c)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_quick_blackwell
-           : c->gpu.generation == DPAR_GEN_HOPPER  ? dpari_quick_hopper
-                                                   : dpari_quick_ampere;
+    switch (c->gpu.generation) {
+    case DPAR_GEN_BLACKWELL: return dpari_quick_blackwell;
+    case DPAR_GEN_HOPPER: return dpari_quick_hopper;
+    default: return dpari_quick_ampere;
+    }
 }
 
-static double dpari_switch(const dpar_cluster *c)
+/* Returns the share of the links' rate that in-switch reduction reaches. */
+static double dpari_switch_rate(const dpar_cluster *c)
 {
     return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
@@ -3456,39 +3584,42 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
 static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
-    double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
-    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
+    const double *cal = c->cal.value;
+    double bandwidth = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes,
+           base = cal[DPAR_CAL_BASE_S];
+    double steps = dpari_steps(kind, n) * cal[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
     cost->link_bytes = wire;
     if (kind == DPAR_CALL_SEND_RECV) {
         t.latency = 0.5 * base + steps;
-        t.seconds = t.latency + wire / B;
+        t.seconds = t.latency + wire / bandwidth;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
     if (kind == DPAR_CALL_ALL_TO_ALL) {
-        t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
+        t = dpari_protocols(base, steps, wire / (bandwidth * dpari_peer_share),
+                            dpari_quick_share(c));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
     if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
-        double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
+        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(c));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
         if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
-        steps *= 0.5; /* below that size the switch still replaces one of the two passes */
+        /* for vectors too small for that, the switch still replaces one of the two passes */
+        steps *= 0.5;
     }
-    t = dpari_protocols(base, steps, wire / B, dpari_quick_share(c));
+    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(c));
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
- */
+ * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
 static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
@@ -3498,7 +3629,8 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
     return dpari_leastf(rate, own);
 }
 
-/* Returns the time of a tree between nodes, under the quick protocol or in pieces. */
+/* Returns the timing of a tree between nodes, under the quick protocol or in pieces, whichever is
+ * faster. `inside` and `hops` are the seconds of the steps inside and between the nodes. */
 static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
 {
     dpari_timing t;
@@ -3508,30 +3640,30 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
     return whole.seconds < t.seconds ? whole : t;
 }
 
-/* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
- * switches), all-gather inside. */
+/* Prices an all-reduce in phases: a reduce-scatter inside the nodes, a tree between them, and an
+ * all-gather inside. If the network reduces, its switches are priced in place of the tree too. */
 static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                          double nic, double link, dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
-    double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    const double *cal = c->cal.value;
+    double nodes = g->nodes, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
     double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
         if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch(c)));
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_rate(c)));
         }
     }
-    inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
+    inside = base + 2.0 * (per - 1.0) * cal[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
     shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
     outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
-    dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S] * up, outer + shorter),
+    dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
     if (c->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
-        dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S], outer),
+        dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S], outer),
                          DPAR_ALG_IN_SWITCH);
     }
 }
@@ -3555,20 +3687,21 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
     return t;
 }
 
+/* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
 static int dpari_has_pat(const dpar_cluster *c)
 {
     return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
 }
 
-/* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
- * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
- * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
- * 2.8 us a rank against 14). */
+/* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
+ * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
+ * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
+ * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
 static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
-    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    const double *cal = c->cal.value;
+    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
     double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
     double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
@@ -3581,7 +3714,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
         dpari_phases(c, g, bytes, nic, link, cost);
     } else if (g->per_node == 1 && dpari_has_pat(c) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
-        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
+        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
     }
@@ -3589,44 +3722,45 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* Prices an all-to-all: what stays in the node is sent over its links, and at the same time
- * (nodes-1)/nodes over the rank's own share of the NICs. */
+/* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
+ * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
 static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
-    const double *k = c->cal.value;
+    const double *cal = c->cal.value;
     double n = g->size, per = g->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
     wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
                        per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
-    posts = dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
-    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] + posts;
+    posts = dpari_peer_net_steps * (n - per) * cal[DPAR_CAL_NET_S];
+    t.latency =
+        cal[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * cal[DPAR_CAL_LINK_S] + posts;
     t.seconds = t.latency + wire + 2.0 * dpari_sqrt(posts * wire);
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-/* ---- measured calls ---- */
+/* ---- measured calls ------------------------------------------------------------------------- */
 
-/* Returns the time at a size: straight lines between the points and beyond the last, below the
- * first its time. */
+/* Returns the measured time at a size. It interpolates linearly between the points, extrapolates
+ * beyond the last one, and returns the time of the first point for fewer bytes. */
 static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
-    double s;
+    double slope;
     if (bytes <= v->bytes[0] || v->count < 2) {
         return v->seconds[0];
     }
     while (i + 1 < v->count && v->bytes[i] < bytes) {
         i++;
     }
-    s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
-    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
+    slope = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
+    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * slope;
 }
 
-/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks: the time on the wire
- * by the bytes, the latency by the steps. */
+/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks. The time on the wire
+ * scales with the bytes that a rank sends, and the latency with the number of steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
     const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
@@ -3634,37 +3768,49 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
-/* Prices a call from measurements: inside a node, or between nodes with all ranks of a node at
- * once. */
+/* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
+ * inside the nodes is added, if it was measured. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
                                            int32_t kind, double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1, send = kind == DPAR_CALL_SEND_RECV;
+    const int32_t across = g->nodes > 1;
+    const int32_t send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? g->per_node : 1.0;
-    cost->algorithm = send ? DPAR_ALG_PAIRWISE : per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+    const int32_t ranks = across ? g->nodes : g->size;
+    const double sent = dpari_wire(kind, ranks) * bytes / per;
     cost->latency_s = v->seconds[0];
-    cost->seconds = send ? dpari_curve_at(v, bytes)
-                         : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
+    if (send) {
+        cost->algorithm = DPAR_ALG_PAIRWISE;
+        cost->seconds = dpari_curve_at(v, bytes);
+    } else {
+        cost->algorithm = per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+        cost->seconds = dpari_curve_call(v, kind, ranks, bytes / per);
+    }
     if (per > 1.0 && in->count > 0) {
         cost->seconds += dpari_curve_call(in, kind, per, bytes);
     }
-    *(across ? &cost->nic_bytes : &cost->link_bytes) =
-        dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
+    if (across) {
+        cost->nic_bytes = sent;
+    } else {
+        cost->link_bytes = sent;
+    }
 }
 
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
                                       int32_t kind, double bytes, dpar_collective_cost *cost)
 {
+    const int32_t send = kind == DPAR_CALL_SEND_RECV;
+    const dpar_curve *measured;
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
     if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
         !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
-            .count > 0) {
+    measured = &c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    if (measured->count > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
@@ -3676,7 +3822,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
     cost->nic_Bps = dpari_nic_rate(c, g);
     if (kind == DPAR_CALL_ALL_TO_ALL) {
         dpari_across_all(c, g, bytes, cost);
-    } else if (kind == DPAR_CALL_SEND_RECV) {
+    } else if (send) {
         cost->nic_bytes = bytes;
         t.latency =
             0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
@@ -5114,22 +5260,29 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
 
 /* ==== cost/models.c ==== */
 
-/* The presets and the readers of models: the text form, and config.json files of transformers, of
- * Meta and of others. A file's settings are collected first and then completed by what is known of
- * its type. */
+/* The presets and the readers of models. Programs call dpar_model_read with a text or with a
+ * config.json of transformers, of Meta or of others.
+ *
+ * A preset is a row of a table whose text has the form that users write, so it is read like any
+ * other text. A config.json is read in two steps. First dpari_config_member collects the members of
+ * all objects. Then dpari_config_finish starts from the values that the model_type implies,
+ * overwrites them with the members, and derives what is still missing. What had to be assumed or
+ * left out is written to dpar_model.note. */
 
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
-/* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
- * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. A row may build
- * on another one. MPT has biases and learned positions: the parameters of llm-foundry's benchmark
- * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
- * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
- * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
- * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths.
+/* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
+ * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
+ * characters for one.
  *
- * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
- * C99 promises 4095 characters of one. */
+ * Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron's TP scaling table,
+ * llm-foundry's yamls, the models' public config.json, and the cases of the teaching texts. MPT has
+ * biases and learned positions, because only with these the number of parameters equals that of
+ * llm-foundry's benchmark table. Images are height x width. The teaching texts name U-Nets without
+ * their widths, so the presets assume 1440 x 720 cells with 8 surface fields and 8 fields on 12
+ * levels (104 channels). With 3 levels from 160 channels on this gives the 50M parameters of case
+ * 3, with 5 levels from 128 channels on a weather model of 116M. transformer-1b is case 4's "1B,
+ * 128K tokens" with the widths of Llama-3.2-1B. */
 static const char dpari_gpts[] =
     "gpt-1.7b\0gpt:24/2304/24/0/0/51200/2048,tied=1\0"
     "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
@@ -5255,12 +5408,14 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
+/* Returns the text that follows a text and its NUL. */
 DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
 
-/* The row behind `row`; of NULL the first; NULL behind the last. */
+/* Returns the preset after `row`, or the first one if `row` is NULL. Returns NULL after the last.
+ */
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
@@ -5284,7 +5439,8 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* The integer fields that a text form or a config may set, and the others. */
+/* The keys of the text form: first the integer fields of dpar_model, which a config.json may set
+ * too, then the other fields. */
 enum {
     DPARI_M_LAYERS,
     DPARI_M_HIDDEN,
@@ -5368,7 +5524,8 @@ enum {
     DPARI_M_KEYS
 };
 
-/* Their names, and where each integer stands, in int32_t. table */
+/* The names of the keys in the same order, and the place of each integer field in dpar_model,
+ * counted in int32_t from its beginning. */
 static const char dpari_model_keys[] =
     "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
     "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
@@ -5378,8 +5535,8 @@ static const char dpari_model_keys[] =
     "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
     "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
     "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0topk_"
-    "groups\0capacity\0flops_per_cell\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0"
+    "topk_groups\0capacity\0flops_per_cell\0"
     "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
@@ -5423,6 +5580,7 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
+/* Reports "WHAT 'name'; the nearest is 'nearest'". */
 static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
                                        const char *s, size_t n, const char *nearest)
 {
@@ -5435,6 +5593,7 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_repeat(status, why, text);
 }
 
+/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
                                                   const char *form)
 {
@@ -5460,6 +5619,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
+/* Returns 1 if a letter is in a list of letters, otherwise 0. */
 static int dpari_spells_one(char letter, const char *letters)
 {
     while (*letters != 0 && *letters != letter) {
@@ -5468,7 +5628,8 @@ static int dpari_spells_one(char letter, const char *letters)
     return *letters != 0;
 }
 
-/* Reads a whole number of at most `limit`, possibly negative, that the slice consists of. */
+/* Reads a whole number of at most `limit`, possibly negative. Returns 0 if the n letters are not
+ * such a number. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
     int64_t v = 0;
@@ -5505,7 +5666,7 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* Widths and counts that are at least 1 in every model. */
+/* Returns the least value of a key: 1 for widths and counts that every model has, otherwise 0. */
 static int64_t dpari_model_least(int32_t key)
 {
     return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
@@ -5513,23 +5674,23 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
-/* Reads the value from s[k] on. A message quotes the whole setting [s, s + n). So do the functions
- * below.
- */
+/* Reads an integer field. As in the functions below, [s, s + n) is the whole setting, which a
+ * message quotes, and its value begins at s[k]. */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
                  key == DPARI_M_Q_GATE;
     int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
-    int less =
+    /* these have special values below 0, as in dpari_types and dpari_towers */
+    int special =
         key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
     int64_t v = 0, low = dpari_model_least(key);
     int64_t high = yes_no || sign ? 1 : INT32_MAX;
-    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* seq=32k is 32768 */
     if (sign) {
         low = -1;
-    } else if (less) {
+    } else if (special) {
         low = -4;
     }
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
@@ -5543,7 +5704,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
                      (int32_t)(n < 60 ? n : 60), s, low, high);
 }
 
-/* Reads a real number. The bound keeps sums over a grid finite. */
+/* Reads a real field. The limit of 1e15 keeps sums over a grid finite. */
 static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
                                     dpar_why *why)
 {
@@ -5558,14 +5719,14 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
     if (key == DPARI_M_CAPACITY && v < 1.0) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s': the fullest expert holds at least the mean: 1 or more");
+        return dpari_model_bad(
+            s, n, why, "'%.*s' must be at least 1: the fullest expert has at least the mean load");
     }
     *field = v;
     return DPAR_OK;
 }
 
-/* Reads a name of a list with indices 1 to end - 1. */
+/* Reads a field whose values have names, with the numbers 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
                                       const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
@@ -5579,20 +5740,22 @@ static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, s
     return dpari_model_one_of(s, n, why, name, end);
 }
 
+/* Reads "224" or "720x1440". */
 static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
                                      dpar_why *why)
 {
     int64_t side[2];
     int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
     if (sides == 0) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s': a side or height x width was expected, as 224 or 720x1440");
+        return dpari_model_bad(
+            s, n, why, "'%.*s': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440");
     }
     m->image[0] = (int32_t)side[0];
     m->image[1] = (int32_t)side[sides - 1];
     return DPAR_OK;
 }
 
+/* Reads letters as in dpar_model.pattern. */
 static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
                                        dpar_why *why)
 {
@@ -5607,8 +5770,8 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     return DPAR_OK;
 }
 
-/* Reads "32/4096/32/8/14336/128256/8192" of the tables: layers, hidden, heads, kv_heads, ffn,
- * vocab, seq. 0 means not given. */
+/* Reads the short form of the tables, such as "32/4096/32/8/14336/128256/8192": layers, hidden,
+ * heads, kv_heads, ffn, vocab and seq. A 0 leaves the field as it is. */
 static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
@@ -5637,7 +5800,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
     return DPAR_OK;
 }
 
-/* Reads "key=value". */
+/* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -5699,7 +5862,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
             k++;
         }
         if (k == at) {
-            return dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+            return dpari_model_bad(s, n, why, "a setting (key=value) is missing next to a comma");
         }
         st = dpari_model_setting(m, s + at, k - at, seen, why);
         if (st != DPAR_OK) {
@@ -5732,14 +5895,15 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     m->extent[0] = m->extent[1] = m->extent[2] = 1;
     m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
     if (m->dims == 0) {
-        return dpari_model_bad(s + at, k - at, why,
-                               "'%.*s': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+        return dpari_model_bad(
+            s + at, k - at, why,
+            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
-/* Appends "; of that size are 'llama-13b', 'mpt-13b'" with up to three names that end so. Returns
- * their number. */
+/* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
+ * end in "-" and the given letters. Returns their number. */
 static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
 {
     const char *row;
@@ -5747,14 +5911,16 @@ static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t 
     for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
         const size_t m = dpari_length(row);
         if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
-            dpari_text_print(t, "%s'%s'", found++ > 0 ? ", " : "; of that size are ", row);
+            dpari_text_print(t, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
+            found++;
         }
     }
     return found;
 }
 
-/* Reports an unknown model, with the names of the size that was given or the nearest name. A name
- * with more than half of the letters wrong is not near. */
+/* Reports an unknown model. If the name is only a size, such as "13B", the message lists models of
+ * that size. Otherwise it suggests the nearest name, unless more than half of its letters differ.
+ */
 static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
                                                   dpar_why *why)
 {
@@ -5768,11 +5934,12 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
         if (dpari_unlike(s, n, best) <= 3 * (int32_t)n) {
             return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
         }
-        dpar_text_put(&t, ", and no name is like it: plan --list shows all");
+        dpar_text_put(&t, ", and no name is similar: plan --list shows all");
     }
     return dpari_repeat(DPAR_E_UNKNOWN, why, text);
 }
 
+/* Reads a preset. */
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     const char *row, *best = dpari_preset_next(NULL);
@@ -5783,7 +5950,9 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
             dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        best = dpari_unlike(s, n, row) < dpari_unlike(s, n, best) ? row : best;
+        if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
+            best = row;
+        }
     }
     return dpari_model_unknown(s, n, best, why);
 }
@@ -5802,53 +5971,54 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members without a field of their own. They follow the fields; the last ones are true or false. */
+/* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
+ * values holds both: first the numbers, then the members that are true or false, then the lists and
+ * words, which have no value. */
 enum {
-    DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
-    DPARI_C_SIDE,                  /* of a square image */
-    DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
-    DPARI_C_EXPANSION,             /* ffn / hidden, in 1/10000 */
-    DPARI_C_DENSE_FFN,             /* where intermediate_size is an expert's */
-    DPARI_C_ENCODER,               /* layers of the encoder */
-    DPARI_C_WIDTH,                 /* goes before the hidden size */
-    DPARI_C_TYPES,                 /* of tokens: rows of positions */
-    DPARI_C_BUCKETS,               /* DeBERTa: half of the rows of relative positions */
-    DPARI_C_HEARS,                 /* Whisper: positions of the encoder, mel bins */
-    DPARI_C_MELS,
-    DPARI_C_PADDED, /* vocabulary */
-    DPARI_C_EXPAND, /* channels of a scan over the hidden size */
-    DPARI_C_INNER,  /* channels of a scan */
-    DPARI_C_MULTIPLE,
-    DPARI_C_FFN_TIMES, /* Meta's params.json, in 1/10000 */
-    DPARI_C_EVERY,     /* attention, or all of it, in every so manieth layer; */
-    DPARI_C_AFTER,     /* the first of them */
-    DPARI_C_MERGE,     /* sides of the square of patches that become a token */
-    DPARI_C_TIME,      /* frames of a patch */
-    DPARI_C_ROWS,      /* of the tower's positions */
-    DPARI_C_MORE,      /* additional layers of the tower */
-    DPARI_C_PROJECTS,
-    DPARI_C_OUT, /* what the tower gives */
+    DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
+    DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
+    DPARI_C_NEW_KV,    /* key-value heads; Falcon has them if new_decoder_architecture */
+    DPARI_C_EXPANSION, /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN, /* ffn of dense layers, in files whose intermediate_size is an expert's */
+    DPARI_C_ENCODER_LAYERS,
+    DPARI_C_EMBED_DIM,        /* width of a tower; also the hidden size, if that is not given */
+    DPARI_C_TOKEN_TYPES,      /* token types, each of which has a row like a position */
+    DPARI_C_POSITION_BUCKETS, /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_SOURCE_POSITIONS, /* Whisper: positions of the encoder */
+    DPARI_C_MEL_BINS,         /* Whisper: channels of the input */
+    DPARI_C_PADDED_VOCAB,
+    DPARI_C_EXPAND,        /* channels of a scan / hidden */
+    DPARI_C_INNER,         /* channels of a scan */
+    DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
+    DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
+    DPARI_C_PERIOD,        /* one layer in so many has (full) attention */
+    DPARI_C_PERIOD_OFFSET, /* the first such layer */
+    DPARI_C_MERGE,         /* side of the square of patches that become one token */
+    DPARI_C_FRAMES,        /* frames of a patch */
+    DPARI_C_TOWER_POSITIONS,
+    DPARI_C_MORE_LAYERS,    /* layers of a tower in addition to its number of layers */
+    DPARI_C_PROJECTION_DIM, /* width of the output of CLIP's models with projection */
+    DPARI_C_TOWER_OUT,      /* width of a tower's output */
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
     DPARI_C_BIAS,
-    DPARI_C_ONE_KV, /* multi-query attention */
+    DPARI_C_ONE_KV, /* multi-query attention: one key-value head */
     DPARI_C_NEW_DECODER,
-    DPARI_C_GATED, /* T5 v1.1 */
-    DPARI_C_WINDOWS,
-    DPARI_C_GATES,
-    DPARI_C_BIASED_INPUT,
-    DPARI_C_NO_MLA,
-    DPARI_C_ADJUSTS,
+    DPARI_C_GATED, /* T5 v1.1: the feed-forward parts are gated */
+    DPARI_C_USES_WINDOW,
+    DPARI_C_Q_GATE,
+    DPARI_C_BIASED_INPUT, /* DeBERTa: has absolute positions too */
+    DPARI_C_USE_MLA,
+    DPARI_C_ADJUSTS_FFN,
     DPARI_C_KEYS,
-    /* lists and words */
-    DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
-    DPARI_C_LINEAR,             /* the same in numbers: 1 is full attention, 0 linear */
-    DPARI_C_SWA,                /* 1 is a window, 0 full attention */
-    DPARI_C_FEED,               /* one a layer: dense, or experts */
-    DPARI_C_FULL_AT,            /* indices of layers of attention; of dense layers */
-    DPARI_C_DENSE_AT,
-    DPARI_C_DEEP, /* a projector for each entry */
+    DPARI_C_MIX = DPARI_C_KEYS, /* a word per layer: how it mixes tokens */
+    DPARI_C_FULL_AT_LAYER,      /* a number per layer: 1 for full attention, 0 for linear */
+    DPARI_C_WINDOW_AT_LAYER,    /* a number per layer: 1 for a window, 0 for full attention */
+    DPARI_C_FEED,               /* a word per layer: dense, or experts */
+    DPARI_C_FULL_INDICES,       /* indices of the layers with attention */
+    DPARI_C_DENSE_INDICES,      /* indices of the dense layers */
+    DPARI_C_DEEPSTACK,          /* one entry for each additional projector of a tower */
     DPARI_C_TYPE,
     DPARI_C_ARCHITECTURE,
     DPARI_C_ACTIVATION,
@@ -5857,8 +6027,9 @@ enum {
     DPARI_C_ALL
 };
 
-/* Members of config.json files, of transformers, of Meta and of others, and in the same order what
- * they say; a sentence about a key begins with its first name. table */
+/* The names of members in config.json files of transformers, of Meta and of others. Each entry
+ * lists all names for one key, with blanks between; messages use the first one. dpari_config_key
+ * has the keys in the same order. */
 static const char dpari_config_names[] =
     "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
     "layers\0"
@@ -6008,60 +6179,62 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_M_EXPERT_GROUPS,
                                            DPARI_M_TOPK_GROUPS,
                                            DPARI_M_MTP,
-                                           DPARI_C_SHARED,
-                                           DPARI_C_SIDE,
+                                           DPARI_C_SHARED_COUNT,
+                                           DPARI_C_IMAGE_SIDE,
                                            DPARI_C_NEW_KV,
                                            DPARI_C_EXPANSION,
                                            DPARI_C_DENSE_FFN,
-                                           DPARI_C_ENCODER,
-                                           DPARI_C_WIDTH,
-                                           DPARI_C_TYPES,
-                                           DPARI_C_BUCKETS,
-                                           DPARI_C_HEARS,
-                                           DPARI_C_MELS,
-                                           DPARI_C_PADDED,
+                                           DPARI_C_ENCODER_LAYERS,
+                                           DPARI_C_EMBED_DIM,
+                                           DPARI_C_TOKEN_TYPES,
+                                           DPARI_C_POSITION_BUCKETS,
+                                           DPARI_C_SOURCE_POSITIONS,
+                                           DPARI_C_MEL_BINS,
+                                           DPARI_C_PADDED_VOCAB,
                                            DPARI_C_EXPAND,
                                            DPARI_C_INNER,
-                                           DPARI_C_MULTIPLE,
+                                           DPARI_C_MULTIPLE_OF,
                                            DPARI_C_FFN_TIMES,
-                                           DPARI_C_EVERY,
-                                           DPARI_C_AFTER,
+                                           DPARI_C_PERIOD,
+                                           DPARI_C_PERIOD_OFFSET,
                                            DPARI_C_MERGE,
-                                           DPARI_C_TIME,
-                                           DPARI_C_ROWS,
-                                           DPARI_C_MORE,
-                                           DPARI_C_PROJECTS,
-                                           DPARI_C_OUT,
+                                           DPARI_C_FRAMES,
+                                           DPARI_C_TOWER_POSITIONS,
+                                           DPARI_C_MORE_LAYERS,
+                                           DPARI_C_PROJECTION_DIM,
+                                           DPARI_C_TOWER_OUT,
                                            DPARI_C_TIED,
                                            DPARI_C_NO_BIAS,
                                            DPARI_C_BIAS,
                                            DPARI_C_ONE_KV,
                                            DPARI_C_NEW_DECODER,
                                            DPARI_C_GATED,
-                                           DPARI_C_WINDOWS,
-                                           DPARI_C_GATES,
+                                           DPARI_C_USES_WINDOW,
+                                           DPARI_C_Q_GATE,
                                            DPARI_C_BIASED_INPUT,
-                                           DPARI_C_NO_MLA,
-                                           DPARI_C_ADJUSTS,
+                                           DPARI_C_USE_MLA,
+                                           DPARI_C_ADJUSTS_FFN,
                                            DPARI_M_ASIDE,
                                            DPARI_M_ASIDE_VOCAB,
                                            DPARI_C_MIX,
-                                           DPARI_C_LINEAR,
-                                           DPARI_C_SWA,
+                                           DPARI_C_FULL_AT_LAYER,
+                                           DPARI_C_WINDOW_AT_LAYER,
                                            DPARI_C_FEED,
-                                           DPARI_C_FULL_AT,
-                                           DPARI_C_DENSE_AT,
-                                           DPARI_C_DEEP,
+                                           DPARI_C_FULL_INDICES,
+                                           DPARI_C_DENSE_INDICES,
+                                           DPARI_C_DEEPSTACK,
                                            DPARI_C_TYPE,
                                            DPARI_C_ARCHITECTURE,
                                            DPARI_C_ACTIVATION,
                                            DPARI_C_PROJECTION,
                                            DPARI_C_ADAPTER};
 
-/* model_type, and what it says where the file does not: the family that has its shapes, and
- * settings as of a text form. Of transformers' configuration classes and, for types that it does
- * not have, of the code that came with the weights. shared_ffn=1: one shared expert, as wide as a
- * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
+/* What a model_type implies where the file says nothing. Each row has the names of types with
+ * blanks between, and a text like those of users: the family that has the shapes of these types,
+ * and settings. They come from transformers' configuration classes or, for types that transformers
+ * does not have, from the code that came with the weights. Two values have a special meaning:
+ * shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the value is
+ * the key. */
 static const char dpari_types[] =
     "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
     "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
@@ -6148,9 +6321,10 @@ static const char dpari_types_more[] =
     "channels=3,out_channels=-1\0"
     "pixtral\0vit:24/1024/16/0/4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
     "DiTTransformer2DModel Transformer2DModel\0dit:\0";
-/* The type of the whole, of models that see: the projector and, where the files leave it out, the
- * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
- * tower_params, -4 GLM-4V's. */
+/* What the model_type of a whole multi-modal model implies: its projector and, for files that do
+ * not describe it, the vision tower. tower_inner is the width inside the projector: -1 if it is
+ * that of the merged patches, -2 if it is that of the language model, -3 if tower_params counts the
+ * projector, and -4 for GLM-4V's. */
 static const char dpari_towers[] =
     "llava llava_llama\0"
     "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
@@ -6181,42 +6355,47 @@ static const char dpari_towers[] =
     "tower_inner=-1,tower_merge=4\0"
     "glm4v glm4v_moe glm46v\0tower_inner=-4,tower_merge=4\0";
 
-/* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
- * attention's; and what is skipped, is a list, or has a member a class. */
+/* The objects of a file whose members are read: the outermost one, the language model of a
+ * multi-modal model, its towers, and the description of linear attention. Then the values that are
+ * not objects of this kind: one that is skipped, a list, and id2label, which has a member for each
+ * class of the output. */
 enum {
-    DPARI_IN_WHOLE,
-    DPARI_IN_TEXT,
-    DPARI_IN_SEES,
-    DPARI_IN_HEARS,
-    DPARI_IN_LINEAR,
-    DPARI_INS,
-    DPARI_IN_NOTHING = DPARI_INS,
-    DPARI_IN_LIST,
-    DPARI_IN_LABELS
+    DPARI_OBJECT_WHOLE,
+    DPARI_OBJECT_TEXT,
+    DPARI_OBJECT_VISION,
+    DPARI_OBJECT_AUDIO,
+    DPARI_OBJECT_LINEAR,
+    DPARI_OBJECTS,
+    DPARI_OBJECT_SKIPPED = DPARI_OBJECTS,
+    DPARI_OBJECT_LIST,
+    DPARI_OBJECT_LABELS
 };
 
-enum { DPARI_LISTED = 512 };
+enum { DPARI_MAX_LISTED = 512 }; /* most layers that a list may describe */
 
+/* A part of the file. */
 typedef struct dpari_slice {
-    const char *at;
-    size_t n;
+    const char *text;
+    size_t length;
 } dpari_slice;
 
-/* The state of the reader. */
+/* What the reader has collected from a file so far. */
 typedef struct dpari_config_state {
-    int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
-    dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
-    dpari_slice architecture[DPARI_INS], activation[DPARI_INS];
-    int8_t in[66]; /* of the members at each depth: DPARI_IN_* */
-    int8_t seen[DPARI_INS];
-    int32_t key, of; /* of the list that is being read */
-    dpari_slice name;
-    double sum, low, high;
-    int32_t listed;
-    char mix[DPARI_LISTED]; /* letters of a pattern */
-    int8_t feed[DPARI_LISTED];
-    int32_t labels;                   /* classes */
-    int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
+    int32_t value[DPARI_OBJECTS][DPARI_C_KEYS]; /* by key; -1 if the object does not have it */
+    dpari_slice type[DPARI_OBJECTS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_OBJECTS], activation[DPARI_OBJECTS];
+    int8_t object[66];          /* DPARI_OBJECT_* of the members at each depth */
+    int8_t seen[DPARI_OBJECTS]; /* 1 if the file has the object */
+    /* the list that is being read: its key, its object, its name, and its elements so far */
+    int32_t list_key, list_object;
+    dpari_slice list_name;
+    double list_sum, list_low, list_high;
+    int32_t list_count;
+    /* what lists say about each layer */
+    char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
+    int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
+    int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
+    int32_t labels;                /* classes of the output */
     dpar_text note;
 } dpari_config_state;
 
@@ -6230,12 +6409,14 @@ static int dpari_same_bytes(const char *a, const char *b, size_t n)
     return n == 0;
 }
 
+/* Returns the value in [low, high] that is nearest to v. */
 static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 {
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1. */
+/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1 if it is
+ * not in the list. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
@@ -6253,11 +6434,13 @@ static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
     return -1;
 }
 
+/* Returns 1 if a slice is one of the words of a list, otherwise 0. */
 static int dpari_slice_is(const dpari_slice *s, const char *list)
 {
-    return s->n > 0 && dpari_word_in_list(list, s->at, s->n) >= 0;
+    return s->length > 0 && dpari_word_in_list(list, s->text, s->length) >= 0;
 }
 
+/* Returns 1 if the n letters at s contain `part`, otherwise 0. */
 static int dpari_slice_holds(const char *s, size_t n, const char *part)
 {
     size_t k = dpari_length(part), i;
@@ -6269,7 +6452,7 @@ static int dpari_slice_holds(const char *s, size_t n, const char *part)
     return 0;
 }
 
-/* Returns the settings of a type in one of the tables, or NULL. */
+/* Returns the settings of a type in one of the tables, or NULL if it is not in the table. */
 static const char *dpari_type_row(const char *row, const dpari_slice *type)
 {
     for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
@@ -6280,12 +6463,14 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
+/* Returns what a model_type implies, or NULL if the type is not known. */
 DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
 }
 
+/* Applies a row of dpari_types. It cannot fail, because the rows are correct. */
 static void dpari_type_read(dpar_model *m, const char *row)
 {
     size_t n = 0;
@@ -6296,27 +6481,28 @@ static void dpari_type_read(dpar_model *m, const char *row)
 }
 
 /* Adds a line to the note. */
-static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *c, const char *form, ...)
+static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *state, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    dpari_text_print_list(&c->note, form, &list);
+    dpari_text_print_list(&state->note, form, &list);
     va_end(list);
-    dpari_text_char(&c->note, '\n');
+    dpari_text_char(&state->note, '\n');
 }
 
-/* How many characters of a name a message or a note shows. */
+/* Returns how many characters of a name a message or a note shows. */
 static int32_t dpari_config_shown(size_t n)
 {
     return (int32_t)(n < 60 ? n : 60);
 }
 
+/* Reports a member whose value cannot be used. */
 static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
 {
-    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(name->n < 60 ? name->n : 60), name->at);
+    return dpari_say(DPAR_E_PARSE, why, form, dpari_config_shown(name->length), name->text);
 }
 
-/* Returns the key of a member, or -1. */
+/* Returns the key of a member, or -1 if its name is not known. */
 static int32_t dpari_config_find(const char *s, size_t n)
 {
     const char *names = dpari_config_names;
@@ -6330,8 +6516,10 @@ static int32_t dpari_config_find(const char *s, size_t n)
     return -1;
 }
 
-/* Returns the object of a name inside another one. */
-static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
+/* Returns the object, DPARI_OBJECT_*, that a member of the given name is. The members of the last
+ * list count as members of the object around them. */
+static int32_t dpari_config_child(dpari_config_state *state, int32_t object,
+                                  const dpari_json_item *item)
 {
     static const char names[] =
         "text_config language_config llm_config text_model_config text_model decoder_config\0"
@@ -6340,19 +6528,19 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config";
     const char *list = names;
     int32_t i;
-    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
+    for (i = 0; i < 5 && object <= DPARI_OBJECT_TEXT; i++) {
         if (dpari_word_in_list(list, item->key, item->key_length) >= 0) {
-            in = i < 4 ? DPARI_IN_TEXT + i : in;
-            c->seen[in] = 1;
-            return in;
+            object = i < 4 ? DPARI_OBJECT_TEXT + i : object;
+            state->seen[object] = 1;
+            return object;
         }
         list = dpari_behind(list);
     }
-    return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_IN_LABELS
-                                                                 : DPARI_IN_NOTHING;
+    return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_OBJECT_LABELS
+                                                                 : DPARI_OBJECT_SKIPPED;
 }
 
-/* Members that change the model in a way that is not modelled. */
+/* Members that change the model in a way that is not modelled, which a note reports. */
 static const char dpari_config_left[] =
     "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
@@ -6360,34 +6548,38 @@ static const char dpari_config_left[] =
 /* Members about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
-static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
+/* Notes an unknown member if it may change the sizes of the model: one of dpari_config_left, a
+ * number of at least 2 about experts, or an object that describes a part of the model. */
+static dpar_status dpari_config_unknown(dpari_config_state *state, int32_t object,
                                         const dpari_json_item *item)
 {
     const char *s = item->key;
     size_t n = item->key_length;
     int expert = (n > 4 && dpari_same_bytes(s, "moe_", 4)) || dpari_slice_holds(s, n, "expert");
-    if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
+    if (object != DPARI_OBJECT_WHOLE && object != DPARI_OBJECT_TEXT) {
         return DPAR_OK;
     }
     if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
-        dpari_config_note(c, "'%.*s' is not modelled: parameters, time and memory leave it out",
+        dpari_config_note(state,
+                          "'%.*s' is not modelled: parameters, time and memory do not include it",
                           dpari_config_shown(n), s);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
                dpari_word_in_list(dpari_config_idle, s, n) < 0) {
-        dpari_config_note(c, "'%.*s'=%ld is not understood, and nothing was made of it",
+        dpari_config_note(state, "'%.*s'=%ld is not understood and was ignored",
                           dpari_config_shown(n), s, (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
                dpari_word_in_list("quantization_config generation_config projector_config "
                                   "sparse_attention_config task_specific_params",
                                   s, n) < 0) {
-        dpari_config_note(c, "'%.*s' is not read", dpari_config_shown(n), s);
+        dpari_config_note(state, "'%.*s' was ignored", dpari_config_shown(n), s);
     }
     return DPAR_OK;
 }
 
-/* Returns the letter of a pattern for the word of a layer. */
+/* Returns the letter of dpar_model.pattern for the word that describes a layer: F (full attention)
+ * if it contains none of the known parts. */
 static char dpari_config_letter(const char *s, size_t n)
 {
     static const char part[12][10] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
@@ -6399,97 +6591,111 @@ static char dpari_config_letter(const char *s, size_t n)
     return letter[i];
 }
 
-static void dpari_config_mix(dpari_config_state *c, char letter)
+/* Appends a layer to the list of mixers. It counts beyond DPARI_MAX_LISTED, so that
+ * dpari_model_config can reject the file. */
+static void dpari_config_mix(dpari_config_state *state, char letter)
 {
-    if (c->mixes < DPARI_LISTED) {
-        c->mix[c->mixes] = letter;
+    if (state->mixes < DPARI_MAX_LISTED) {
+        state->mix[state->mixes] = letter;
     }
-    c->mixes++; /* more than DPARI_LISTED: refused at the end */
+    state->mixes++;
 }
 
-static void dpari_config_feed(dpari_config_state *c, int32_t feed)
+/* Appends a layer to the list of feed-forward parts, in the same way. */
+static void dpari_config_feed(dpari_config_state *state, int32_t feed)
 {
-    if (c->feeds < DPARI_LISTED) {
-        c->feed[c->feeds] = (int8_t)feed;
+    if (state->feeds < DPARI_MAX_LISTED) {
+        state->feed[state->feeds] = (int8_t)feed;
     }
-    c->feeds++;
+    state->feeds++;
 }
 
-/* Extends the list to layer `at`, which is of another kind than those before. */
-static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
+/* Reads the index of a dense layer, or of a layer with full attention. All layers before it that
+ * are not in the list yet are of the other kind: experts, or a scan. */
+static void dpari_config_at(dpari_config_state *state, int32_t key, double number)
 {
-    int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
-    if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
-        while (c->feeds <= at) {
-            dpari_config_feed(c, DPAR_MODEL_FFN_EXPERTS);
+    int32_t at =
+        number >= 0.0 && number < (double)DPARI_MAX_LISTED ? (int32_t)number : DPARI_MAX_LISTED;
+    if (key == DPARI_C_DENSE_INDICES && at < DPARI_MAX_LISTED) {
+        while (state->feeds <= at) {
+            dpari_config_feed(state, DPAR_MODEL_FFN_EXPERTS);
         }
-        c->feed[at] = DPAR_MODEL_FFN_DENSE;
-    } else if (at < DPARI_LISTED) {
-        at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
-        while (c->mixes <= at) {
-            dpari_config_mix(c, 'S');
+        state->feed[at] = DPAR_MODEL_FFN_DENSE;
+    } else if (at < DPARI_MAX_LISTED) {
+        at -= state->list_object == DPARI_OBJECT_LINEAR && at > 0; /* Kimi counts layers from 1 */
+        while (state->mixes <= at) {
+            dpari_config_mix(state, 'S');
         }
-        c->mix[at] = 'F';
-    } else if (number >= 0.0) {
-        c->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000; /* refused, with it */
+        state->mix[at] = 'F';
+    } else if (number >= 0.0) { /* too many layers, so that dpari_model_config rejects the file */
+        state->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000;
     }
 }
 
-static void dpari_config_element(dpari_config_state *c, const dpari_json_item *item)
+/* Reads an element of the list that is being read. */
+static void dpari_config_element(dpari_config_state *state, const dpari_json_item *item)
 {
     double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
     int word = item->kind == DPARI_JSON_STRING;
-    c->sum += v;
-    c->low = c->listed == 0 || v < c->low ? v : c->low;
-    c->high = c->listed == 0 || v > c->high ? v : c->high;
-    c->listed++;
-    switch (c->key) {
+    state->list_sum += v;
+    if (state->list_count == 0 || v < state->list_low) {
+        state->list_low = v;
+    }
+    if (state->list_count == 0 || v > state->list_high) {
+        state->list_high = v;
+    }
+    state->list_count++;
+    switch (state->list_key) {
     case DPARI_C_MIX:
-        dpari_config_mix(c, word ? dpari_config_letter(item->string, item->length) : 'F');
+        dpari_config_mix(state, word ? dpari_config_letter(item->string, item->length) : 'F');
         break;
-    case DPARI_C_LINEAR: dpari_config_mix(c, v > 0.0 ? 'F' : 'S'); break;
-    case DPARI_C_SWA: dpari_config_mix(c, v > 0.0 ? 'W' : 'F'); break;
+    case DPARI_C_FULL_AT_LAYER: dpari_config_mix(state, v > 0.0 ? 'F' : 'S'); break;
+    case DPARI_C_WINDOW_AT_LAYER: dpari_config_mix(state, v > 0.0 ? 'W' : 'F'); break;
     case DPARI_C_FEED:
-        dpari_config_feed(c, word && !dpari_spells(item->string, item->length, "dense"));
+        dpari_config_feed(state, word && !dpari_spells(item->string, item->length, "dense"));
         break;
-    case DPARI_M_EXPERT_STEP: dpari_config_feed(c, v > 0.0); break;
-    case DPARI_C_FULL_AT:
-    case DPARI_C_DENSE_AT: dpari_config_at(c, c->key, v); break;
+    case DPARI_M_EXPERT_STEP: dpari_config_feed(state, v > 0.0); break;
+    case DPARI_C_FULL_INDICES:
+    case DPARI_C_DENSE_INDICES: dpari_config_at(state, state->list_key, v); break;
     case DPARI_C_ARCHITECTURE:
-        if (c->listed == 1 && word) {
-            c->architecture[c->of].at = item->string;
-            c->architecture[c->of].n = item->length;
+        if (state->list_count == 1 && word) {
+            state->architecture[state->list_object].text = item->string;
+            state->architecture[state->list_object].length = item->length;
         }
         break;
     default: break;
     }
 }
 
-/* Takes one number for a key that has a list: the number if all layers have the same, or the mean.
- */
-static void dpari_config_listed(dpari_config_state *c)
+/* Ends a list. If its key is a number, the value is the largest element for sizes of images and
+ * patches, and otherwise the mean over the layers. */
+static void dpari_config_listed(dpari_config_state *state)
 {
     int32_t *value;
-    if (c->listed == 0 || c->key >= DPARI_C_MIX || c->key == DPARI_M_EXPERT_STEP) {
-        if (c->key == DPARI_C_DEEP) {
-            c->value[c->of][DPARI_M_TOWER_MERGERS] = 1 + c->listed;
+    if (state->list_count == 0 || state->list_key >= DPARI_C_MIX ||
+        state->list_key == DPARI_M_EXPERT_STEP) {
+        if (state->list_key == DPARI_C_DEEPSTACK) {
+            state->value[state->list_object][DPARI_M_TOWER_MERGERS] = 1 + state->list_count;
         }
         return;
     }
-    value = &c->value[c->of][c->key];
-    if (c->key == DPARI_M_PATCH || c->key == DPARI_C_SIDE || c->key == DPARI_C_MERGE) {
-        *value = dpari_config_within((int64_t)c->high, 0, 65536);
+    value = &state->value[state->list_object][state->list_key];
+    if (state->list_key == DPARI_M_PATCH || state->list_key == DPARI_C_IMAGE_SIDE ||
+        state->list_key == DPARI_C_MERGE) {
+        *value = dpari_config_within((int64_t)state->list_high, 0, 65536);
         return;
     }
-    *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
-    if (c->high > c->low) {
-        dpari_config_note(c, "'%.*s' differs from layer to layer: their mean, %d, is taken",
-                          dpari_config_shown(c->name.n), c->name.at, *value);
+    *value =
+        dpari_config_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
+    if (state->list_high > state->list_low) {
+        dpari_config_note(state, "'%.*s' differs from layer to layer: the mean, %d, is used",
+                          dpari_config_shown(state->list_name.length), state->list_name.text,
+                          *value);
     }
 }
 
-/* Returns the letter of a pattern for one of Nemotron-H's: M is a scan, * attention, - a dense
- * feed-forward part. */
+/* Returns the letter of dpar_model.pattern for one of Nemotron-H's pattern, where M is a scan, * is
+ * attention, - is a dense feed-forward part, and E are experts. */
 static char dpari_config_nemotron(char letter)
 {
     switch (letter) {
@@ -6500,126 +6706,138 @@ static char dpari_config_nemotron(char letter)
     }
 }
 
-static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
+/* Reads a member whose value is a word, or a pattern with a letter for each layer (Nemotron-H). */
+static void dpari_config_string(dpari_config_state *state, int32_t object, int32_t key,
                                 const dpari_json_item *item)
 {
     dpari_slice s;
     size_t i;
-    s.at = item->string;
-    s.n = item->length;
+    s.text = item->string;
+    s.length = item->length;
     if (key == DPARI_C_TYPE) {
-        c->type[in] = s;
-    } else if (key == DPARI_C_ACTIVATION && c->activation[in].n == 0) {
-        c->activation[in] = s;
+        state->type[object] = s;
+    } else if (key == DPARI_C_ACTIVATION && state->activation[object].length == 0) {
+        state->activation[object] = s;
     } else if (key == DPARI_C_PROJECTION) {
-        c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
+        state->value[object][DPARI_C_GATED] = dpari_slice_holds(s.text, s.length, "gated-");
     } else if (key == DPARI_C_MIX) {
-        for (i = 0; i < s.n; i++) {
-            dpari_config_mix(c, dpari_config_nemotron(s.at[i]));
+        for (i = 0; i < s.length; i++) {
+            dpari_config_mix(state, dpari_config_nemotron(s.text[i]));
         }
     }
 }
 
-/* Reads one known member. */
-static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t key,
+/* Reads a member whose key is known. */
+static dpar_status dpari_config_value(dpari_config_state *state, int32_t object, int32_t key,
                                       const dpari_json_item *item, dpar_why *why)
 {
     int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
     double v = item->number;
     dpari_slice name;
-    name.at = item->key;
-    name.n = item->key_length;
+    name.text = item->key;
+    name.length = item->key_length;
     if (item->kind == DPARI_JSON_NULL) {
         return DPAR_OK;
     }
     if (key == DPARI_C_ADAPTER) {
         return dpari_config_bad(
             &name, why,
-            "config.json: '%.*s' makes it an adapter's: give the config.json of "
-            "the model that it adapts");
+            "config.json: '%.*s' shows that the file describes an adapter: give "
+            "the config.json of the model that it adapts");
     }
     if (key >= DPARI_C_KEYS) {
         if (item->kind == DPARI_JSON_STRING) {
-            dpari_config_string(c, in, key, item);
+            dpari_config_string(state, object, key, item);
         }
         return DPAR_OK;
     }
-    if (in > DPARI_IN_TEXT && (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
-        return DPAR_OK; /* of a tower: sizes that matter are numbers */
+    if (object > DPARI_OBJECT_TEXT &&
+        (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
+        return DPAR_OK; /* in a tower, other kinds of values do not change its size */
     }
     if (key >= DPARI_C_FLAGS && !flag) {
         return dpari_config_bad(&name, why, "config.json: '%.*s' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
-        return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
-                   ? DPAR_OK
-                   : dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
+        if (key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW) {
+            return DPAR_OK; /* not needed, so another kind of value is ignored */
+        }
+        return dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
     }
-    v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
-    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
+    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) { /* kept in 1/10000 */
+        v *= 1e4;
         v = (double)(int64_t)dpari_leastf(dpari_mostf(v, 0.0) + 0.5, 1e9);
     }
     if ((key == DPARI_M_VOCAB || key == DPARI_M_WINDOW) && v < 0.0 && v > -2.0) {
-        return DPAR_OK; /* -1: not said */
+        return DPAR_OK; /* -1 means that the file does not say */
     }
     if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
         (void)dpari_config_bad(&name, why,
                                "config.json: '%.*s' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
-        v = key == DPARI_C_ROWS && dpari_slice_holds(name.at, name.n, "height") ? v * v : v;
+    if (key == DPARI_C_TOWER_POSITIONS && dpari_slice_holds(name.text, name.length, "height")) {
+        v *= v; /* init_pos_emb_height is the side of a square of positions */
     }
     if (key == DPARI_M_WINDOW && v < 1.0) {
         return DPAR_OK;
     }
-    c->value[in][key] =
-        flag ? item->kind == DPARI_JSON_TRUE : (int32_t)dpari_leastf(v, 2147483647.0);
+    if (flag) {
+        state->value[object][key] = item->kind == DPARI_JSON_TRUE;
+    } else {
+        state->value[object][key] = (int32_t)dpari_leastf(v, 2147483647.0);
+    }
     return DPAR_OK;
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *c,
+/* Reads one item of the file: a member of an object, an element of a list, or the end of one of
+ * them. Objects and lists that are not needed are skipped with all that they contain. */
+DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
                                                       const dpari_json_item *item, dpar_why *why)
 {
-    int32_t in = c->in[item->depth], key = -1;
+    int32_t object = state->object[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
     if (item->kind == DPARI_JSON_OBJECT_END || item->kind == DPARI_JSON_ARRAY_END) {
-        if (c->in[item->depth + 1] == DPARI_IN_LIST) {
-            dpari_config_listed(c);
+        if (state->object[item->depth + 1] == DPARI_OBJECT_LIST) {
+            dpari_config_listed(state);
         }
         return DPAR_OK;
     }
-    if (in == DPARI_IN_LIST && !open) {
-        dpari_config_element(c, item);
+    if (object == DPARI_OBJECT_LIST && !open) {
+        dpari_config_element(state, item);
     }
     if (item->depth == 0) {
-        c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
+        state->object[1] =
+            item->kind == DPARI_JSON_OBJECT ? DPARI_OBJECT_WHOLE : DPARI_OBJECT_SKIPPED;
         return DPAR_OK;
     }
-    c->labels += in == DPARI_IN_LABELS;
-    if (in >= DPARI_INS || item->key == NULL) {
-        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+    state->labels += object == DPARI_OBJECT_LABELS;
+    if (object >= DPARI_OBJECTS || item->key == NULL) {
+        state->object[item->depth + 1] = DPARI_OBJECT_SKIPPED;
         return DPAR_OK;
     }
     key = dpari_config_find(item->key, item->key_length);
     if (item->kind == DPARI_JSON_OBJECT) {
-        c->in[item->depth + 1] = (int8_t)dpari_config_child(c, in, item);
-        if (c->in[item->depth + 1] != DPARI_IN_NOTHING) {
+        state->object[item->depth + 1] = (int8_t)dpari_config_child(state, object, item);
+        if (state->object[item->depth + 1] != DPARI_OBJECT_SKIPPED) {
             return DPAR_OK;
         }
     } else if (item->kind == DPARI_JSON_ARRAY && key >= 0) {
-        c->in[item->depth + 1] = DPARI_IN_LIST;
-        c->key = key;
-        c->of = in;
-        c->name.at = item->key;
-        c->name.n = item->key_length;
-        c->sum = c->low = c->high = 0.0;
-        c->listed = 0;
+        state->object[item->depth + 1] = DPARI_OBJECT_LIST;
+        state->list_key = key;
+        state->list_object = object;
+        state->list_name.text = item->key;
+        state->list_name.length = item->key_length;
+        state->list_sum = state->list_low = state->list_high = 0.0;
+        state->list_count = 0;
         return DPAR_OK;
     } else if (open) {
-        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+        state->object[item->depth + 1] = DPARI_OBJECT_SKIPPED;
     }
-    return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
+    if (key < 0) {
+        return dpari_config_unknown(state, object, item);
+    }
+    return dpari_config_value(state, object, key, item, why);
 }
 
 /* Reports "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ...". */
@@ -6646,16 +6864,18 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
     }
     dpar_text_put(&t, found > 0 ? ")" : "");
     return dpari_say(DPAR_E_PARSE, why,
-                     "config.json: %s is missing or 0 (not a transformer's config?)", text);
+                     "config.json: %s is missing or 0, but a transformer needs it", text);
 }
 
+/* Returns 1 if all layers of the model are scans, otherwise 0. */
 static int32_t dpari_model_scans_only(const dpar_model *m)
 {
     return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
 }
 
-/* Returns the first member that the model needs and neither the file nor its type gives, or -1. */
-static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *c)
+/* Returns the first member that the model needs but that neither the file nor its type gives, or -1
+ * if there is none. */
+static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *state)
 {
     int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
     if (m->layers < 1) {
@@ -6664,14 +6884,14 @@ static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state
     if (m->hidden < 1) {
         return DPARI_M_HIDDEN;
     }
-    if (m->heads < 1 && !(dpari_model_scans_only(m) && c->mixes == 0)) {
+    if (m->heads < 1 && !(dpari_model_scans_only(m) && state->mixes == 0)) {
         return DPARI_M_HEADS;
     }
     if (sees && m->patch < 1) {
         return DPARI_M_PATCH;
     }
     if (sees && m->image[0] < 1) {
-        return DPARI_C_SIDE;
+        return DPARI_C_IMAGE_SIDE;
     }
     if (!sees && m->vocab < 1) {
         return DPARI_M_VOCAB;
@@ -6688,10 +6908,11 @@ static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state
     return -1;
 }
 
-static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *c,
+/* Checks that the model has all that it needs. */
+static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *state,
                                        dpar_why *why)
 {
-    int32_t key = dpari_config_absent(m, c);
+    int32_t key = dpari_config_absent(m, state);
     if (key >= 0) {
         return dpari_config_missing(key, why);
     }
@@ -6704,47 +6925,67 @@ static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_s
     return DPAR_OK;
 }
 
-/* Returns a * b, or 0 (not given) if it is too large. */
+/* Returns `member` if it is positive, which means that the file or its type gives it. */
+static int32_t dpari_config_given(int32_t member, int32_t otherwise)
+{
+    return member > 0 ? member : otherwise;
+}
+
+/* Returns a * b, or 0, which means "not given", if a factor is not positive or the product too
+ * large. */
 DPARI_STATIC_NOINLINE int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
     return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
 }
 
+/* Returns 1 if an activation function is one that gated feed-forward parts have, otherwise 0. */
 static int dpari_config_gates(const dpari_slice *s)
 {
     return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
 }
 
-/* Writes what the type implies into *m. An unknown type gets Llama's shapes, as most have, if the
- * file gives kv heads (an encoder or a state-space model has none) and silu (others may not be
- * gated), or neither. */
-static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
+/* Returns 1 if an unknown type may be read as Llama, whose shapes most models have. Its activation
+ * function must be one of gated feed-forward parts. If the file does not name that, it must have
+ * key-value heads, which encoders and state-space models do not have. */
+static int dpari_config_like_llama(const dpari_config_state *state, int32_t object)
+{
+    const dpari_slice *activation = &state->activation[object];
+    return (state->value[object][DPARI_M_KV_HEADS] > 0 && activation->length == 0) ||
+           dpari_config_gates(activation);
+}
+
+/* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
+ * token types but no key-value heads, and otherwise as Llama. */
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *m,
                                      dpar_why *why)
 {
-    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
-    const int32_t *value = c->value[in];
+    const int32_t *value = state->value[object];
+    dpari_slice type = state->type[object], other;
     const char *row;
-    other.at = "chatglm-6b";
-    other.n = 10;
-    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
-        type = other; /* the first one, of another shape */
+    if (type.length == 0) {
+        type = state->type[DPARI_OBJECT_WHOLE];
+    }
+    other.text = "chatglm-6b";
+    other.length = 10;
+    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
+        type = other; /* the first ChatGLM has another shape than the later ones */
     }
     row = dpari_type_find(&type);
-    if (row == NULL && type.n == 0 && value[DPARI_C_TYPES] >= 0 && value[DPARI_M_KV_HEADS] < 0) {
-        other.at = "bert";
-        other.n = 4;
+    if (row == NULL && type.length == 0 && value[DPARI_C_TOKEN_TYPES] >= 0 &&
+        value[DPARI_M_KV_HEADS] < 0) {
+        other.text = "bert";
+        other.length = 4;
         row = dpari_type_find(&other);
-        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size");
-    } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
-                               dpari_config_gates(&c->activation[in]) || type.n == 0)) {
+        dpari_config_note(state,
+                          "no model_type: read as BERT, because the file has type_vocab_size");
+    } else if (row == NULL && type.length == 0) {
         row = "llama:";
-        if (type.n > 0) {
-            dpari_config_note(c, "model_type '%.*s' is not known: read as Llama",
-                              dpari_config_shown(type.n), type.at);
-        } else {
-            dpari_config_note(c, "no model_type: read as Llama");
-        }
+        dpari_config_note(state, "no model_type: read as Llama");
+    } else if (row == NULL && dpari_config_like_llama(state, object)) {
+        row = "llama:";
+        dpari_config_note(state, "model_type '%.*s' is not known: read as Llama",
+                          dpari_config_shown(type.length), type.text);
     }
     if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
         return dpari_say(
@@ -6753,13 +6994,13 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
                 ? "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
                   "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
                   "vit ...): describe the model as text"
-                : "config.json: model_type '%.*s': blocks that differ one from another "
-                  "(block_configs) are not modelled",
-            (int32_t)(type.n < 40 ? type.n : 40), type.at);
+                : "config.json: model_type '%.*s': blocks that differ from each other "
+                  "(block_configs) are not supported",
+            (int32_t)(type.length < 40 ? type.length : 40), type.text);
     }
     dpari_type_read(m, row);
-    if (type.n > 0) {
-        dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
+    if (type.length > 0) {
+        dpari_copy_text(m->name, sizeof(m->name), type.text, type.length);
     } else {
         dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
@@ -6767,38 +7008,42 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
 }
 
 /* Overwrites what the type implies with the fields that the file has. */
-static void dpari_config_fields(dpar_model *m, const int32_t *v)
+static void dpari_config_fields(dpar_model *m, const int32_t *value)
 {
     int32_t key;
     for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
-            *dpari_model_field(m, key) = v[key];
+        if (value[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(m, key) = value[key];
         }
     }
-    m->layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m->layers;
+    m->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], m->layers);
 }
 
-/* Said, a share of the width, or of the type. */
-DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+/* Returns the width of a feed-forward part: `ffn`, unless the file gives only a factor of the
+ * hidden size. */
+DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *value, int32_t hidden, int32_t ffn)
 {
-    return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
-               ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
-               : ffn;
+    if (value[DPARI_C_EXPANSION] < 1 || value[DPARI_M_FFN] > 0) {
+        return ffn;
+    }
+    return (int32_t)dpari_leastf((double)hidden * value[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9);
 }
 
-/* Notes in one line what the file leaves to its type. */
-static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
+/* Notes in one line the sizes that the file does not give, with the values that its type implies.
+ */
+static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m,
+                                  const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
                                   DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
     dpar_model copy = *m;
     const char *names, *end;
-    int32_t i, k, said = 0;
+    int32_t i, k, noted = 0;
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
             (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
-            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
+            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED_VOCAB] > 0)) {
             continue;
         }
         names = dpari_config_names;
@@ -6807,22 +7052,23 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
         }
         for (end = names; *end != 0 && *end != ' '; end++) {
         }
-        dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
-        dpari_text_slice(&c->note, names, (size_t)(end - names));
-        dpari_text_print(&c->note, "=%d", v);
+        dpar_text_put(&state->note, noted == 0 ? "not in the file, so its type decides: " : ", ");
+        noted++;
+        dpari_text_slice(&state->note, names, (size_t)(end - names));
+        dpari_text_print(&state->note, "=%d", v);
     }
-    dpar_text_put(&c->note, said > 0 ? "\n" : "");
+    dpar_text_put(&state->note, noted > 0 ? "\n" : "");
 }
 
-/* Returns the channels of a scan: given, a multiple of the hidden size that is given, or Mamba's.
- */
-static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
+/* Returns the channels of a scan: as given, a given multiple of the hidden size, twice the hidden
+ * size for Mamba, or the hidden size. */
+static int32_t dpari_config_inner(const dpar_model *m, const int32_t *value)
 {
-    if (v[DPARI_C_INNER] > 0) {
-        return v[DPARI_C_INNER];
+    if (value[DPARI_C_INNER] > 0) {
+        return value[DPARI_C_INNER];
     }
-    if (v[DPARI_C_EXPAND] > 0) {
-        return dpari_config_product(m->hidden, v[DPARI_C_EXPAND]);
+    if (value[DPARI_C_EXPAND] > 0) {
+        return dpari_config_product(m->hidden, value[DPARI_C_EXPAND]);
     }
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
         return dpari_config_product(m->hidden, 2);
@@ -6830,36 +7076,47 @@ static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
     return m->hidden;
 }
 
-/* Sets widths that follow from other members. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
-                                               const int32_t *v, const dpari_slice *type)
+/* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
+ * attention, then of scans. */
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *state,
+                                               const int32_t *value, const dpari_slice *type)
 {
     int32_t inner;
-    m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
-    if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
-        int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
-        f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
-        m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
+    m->ffn = dpari_config_ffn(value, m->hidden, m->ffn);
+    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+        /* Meta's rule: 8/3 of the hidden size, times a factor, rounded up to a multiple */
+        int64_t width = 8 * (int64_t)m->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
+        if (value[DPARI_C_FFN_TIMES] > 0) {
+            width = width * value[DPARI_C_FFN_TIMES] / 10000;
+        }
+        m->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (v[DPARI_C_ADJUSTS] > 0) { /* as Llama's first rule: two thirds, a multiple of 256 */
+    if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
         m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
-    if (dpari_slice_is(type, "qwen recurrent_gemma")) { /* counts both halves of the gated one */
+    /* these types count both halves of a gated part */
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) {
         m->ffn /= 2;
     }
-    if (v[DPARI_C_DENSE_FFN] > 0) {
-        m->expert_ffn = v[DPARI_M_EXPERT_FFN] > 0 ? m->expert_ffn : m->ffn;
-        m->ffn = v[DPARI_C_DENSE_FFN];
+    if (value[DPARI_C_DENSE_FFN] > 0) {
+        if (value[DPARI_M_EXPERT_FFN] < 1) {
+            m->expert_ffn = m->ffn;
+        }
+        m->ffn = value[DPARI_C_DENSE_FFN];
     }
-    m->expert_ffn = m->experts > 0 && m->expert_ffn < 1 ? m->ffn : m->expert_ffn;
-    if (v[DPARI_C_SHARED] > 0 && v[DPARI_M_SHARED_FFN] < 1) {
-        m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
+    if (m->experts > 0 && m->expert_ffn < 1) {
+        m->expert_ffn = m->ffn;
     }
-    m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (value[DPARI_C_SHARED_COUNT] > 0 && value[DPARI_M_SHARED_FFN] < 1) {
+        m->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], m->expert_ffn);
+    }
+    if (m->experts > 0 && m->shared_ffn == 1) {
+        m->shared_ffn = m->expert_ffn;
+    }
     if (dpari_slice_is(type, "ernie4_5_moe_vl ernie4_5_vl_moe_text")) {
-        m->experts = dpari_config_product(2, m->experts); /* so many for text, so many for images */
+        m->experts = dpari_config_product(2, m->experts); /* as many for images as for text */
     }
-    if (v[DPARI_C_NO_MLA] == 0) {
+    if (value[DPARI_C_USE_MLA] == 0) {
         m->kv_lora = m->q_lora = m->v_width = 0;
     }
     if (m->kv_lora > 0) { /* latent attention has widths of its own */
@@ -6869,20 +7126,21 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
         m->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = v[DPARI_C_ONE_KV] != 0;
-        if (v[DPARI_C_NEW_DECODER] > 0) {
-            m->kv_heads = (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0);
+        m->kv_heads = value[DPARI_C_ONE_KV] != 0;
+        if (value[DPARI_C_NEW_DECODER] > 0) {
+            m->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
         }
-    } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
-        m->kv_heads = v[DPARI_C_NEW_KV];
+    } else if (value[DPARI_C_NEW_KV] > 0 && value[DPARI_M_KV_HEADS] < 1) {
+        m->kv_heads = value[DPARI_C_NEW_KV];
     }
-    if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
-        m->scan_heads =
-            m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+    if (dpari_model_scans_only(m) && state->mixes == 0) { /* the file's heads are the scan's */
+        if (m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2) {
+            m->scan_heads = m->heads;
+        }
         m->heads = m->kv_heads = 0;
     }
-    if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
-        const int32_t *linear = c->value[DPARI_IN_LINEAR];
+    if (state->value[DPARI_OBJECT_LINEAR][DPARI_M_HEADS] > 0) {
+        const int32_t *linear = state->value[DPARI_OBJECT_LINEAR];
         m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
         m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
         m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
@@ -6898,7 +7156,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
-    inner = dpari_config_inner(m, v);
+    inner = dpari_config_inner(m, value);
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
         m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
@@ -6910,23 +7168,25 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     }
 }
 
-/* Sets the head of a language model by the class with which the file was saved. */
+/* Sets the head of a model by the class with which the file was saved. */
 static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
-    int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
-                     dpari_slice_holds(a->at, a->n, "LMHead") ||
-                     dpari_slice_holds(a->at, a->n, "ForConditional");
-    int masked = dpari_slice_holds(a->at, a->n, "ForMaskedLM") ||
-                 dpari_slice_holds(a->at, a->n, "ForPreTraining");
-    int classes = dpari_slice_holds(a->at, a->n, "Classification") ||
-                  dpari_slice_holds(a->at, a->n, "Reward") ||
-                  dpari_slice_holds(a->at, a->n, "ForQuestion") ||
-                  dpari_slice_holds(a->at, a->n, "WithProjection");
-    int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
+    int vocabulary = dpari_slice_holds(a->text, a->length, "ForCausalLM") ||
+                     dpari_slice_holds(a->text, a->length, "LMHead") ||
+                     dpari_slice_holds(a->text, a->length, "ForConditional");
+    int masked = dpari_slice_holds(a->text, a->length, "ForMaskedLM") ||
+                 dpari_slice_holds(a->text, a->length, "ForPreTraining");
+    int classes = dpari_slice_holds(a->text, a->length, "Classification") ||
+                  dpari_slice_holds(a->text, a->length, "Reward") ||
+                  dpari_slice_holds(a->text, a->length, "ForQuestion") ||
+                  dpari_slice_holds(a->text, a->length, "WithProjection");
+    int bare = a->length > 5 && dpari_same_bytes(a->text + a->length - 5, "Model", 5);
     if (m->family == DPAR_MODEL_FAMILY_VIT) {
         if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_MODEL_HEAD_POOL
-                                                               : DPAR_MODEL_HEAD_VOCAB;
+            m->head = DPAR_MODEL_HEAD_VOCAB;
+            if (bare && dpari_slice_is(type, "vit deit")) {
+                m->head = DPAR_MODEL_HEAD_POOL;
+            }
             m->out_channels = -1;
         }
     } else if (masked || (vocabulary && m->causal < 0)) {
@@ -6936,74 +7196,79 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
     } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
         m->head = DPAR_MODEL_HEAD_NONE;
-    } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
-               dpari_slice_holds(a->at, a->n, "ForToken")) {
+    } else if (dpari_slice_holds(a->text, a->length, "ForQuestion") ||
+               dpari_slice_holds(a->text, a->length, "ForToken")) {
         m->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
-/* Reads the tower of `in`, after what the type of the whole model implies. */
-static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
+/* Sets the tower in front of a language model from its object of the file, after what the type of
+ * the whole model and the type of the tower imply. */
+static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t object)
 {
-    const int32_t *v = c->value[in];
-    const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
-    dpar_model t;
+    const int32_t *value = state->value[object];
+    const char *whole = dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]), *row;
+    dpar_model tower; /* the tower as a model of its own */
     int32_t side;
     int64_t patches;
-    dpari_zero(&t, sizeof(t));
+    dpari_zero(&tower, sizeof(tower));
     if (whole != NULL) {
         (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
     }
-    row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
+    row = state->seen[object] ? dpari_type_find(&state->type[object]) : NULL;
     if (row != NULL && row[0] == 'v') {
-        dpari_type_read(&t, row);
+        dpari_type_read(&tower, row);
     } else {
-        t.layers = m->tower_layers;
-        t.hidden = m->tower_hidden;
-        t.heads = m->tower_heads > 0 ? m->tower_heads : 16;
-        t.ffn = m->tower_ffn;
+        tower.layers = m->tower_layers;
+        tower.hidden = m->tower_hidden;
+        tower.heads = dpari_config_given(m->tower_heads, 16);
+        tower.ffn = m->tower_ffn;
     }
-    dpari_config_fields(&t, v);
-    m->tower_layers = t.layers + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
-    m->tower_hidden = v[DPARI_C_WIDTH] > 0 ? v[DPARI_C_WIDTH] : t.hidden;
-    m->tower_heads = t.heads > 0 ? t.heads : 16;
-    m->tower_ffn = dpari_config_ffn(v, m->tower_hidden, t.ffn);
-    m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
-    side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
-    t.channels = t.channels > 0 ? t.channels : 3;
-    if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
-        m->tower_patch =
-            t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
-        patches = side > 0 ? side / t.patch : 0;
+    dpari_config_fields(&tower, value);
+    m->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    m->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
+    m->tower_heads = dpari_config_given(tower.heads, 16);
+    m->tower_ffn = dpari_config_ffn(value, m->tower_hidden, tower.ffn);
+    m->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
+    side = dpari_config_given(value[DPARI_C_IMAGE_SIDE], tower.image[0]);
+    tower.channels = dpari_config_given(tower.channels, 3);
+    if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
+        m->tower_patch = tower.patch * tower.patch * tower.channels *
+                         dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+        patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
             m->tower_tokens = (int32_t)(patches * patches);
             m->tower_positions = m->tower_tokens + 1;
         }
     }
-    if (in == DPARI_IN_HEARS) { /* two convolutions, of 3 steps */
-        m->tower_patch = v[DPARI_C_MELS] > 0 ? dpari_config_product(3, v[DPARI_C_MELS]) : 240;
-        m->tower_tokens = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+    if (object == DPARI_OBJECT_AUDIO) {
+        /* Whisper's tower: two convolutions over 3 steps each, whose second one has 3 hidden^2
+         * weights (tower_params counts thousands), and by default 80 mel bins and 1500 positions */
+        m->tower_patch =
+            value[DPARI_C_MEL_BINS] > 0 ? dpari_config_product(3, value[DPARI_C_MEL_BINS]) : 240;
+        m->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
         m->tower_positions = m->tower_tokens;
         m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
     }
-    if (v[DPARI_C_ROWS] > 0) {
-        m->tower_positions = v[DPARI_C_ROWS];
-        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : v[DPARI_C_ROWS];
+    if (value[DPARI_C_TOWER_POSITIONS] > 0) {
+        m->tower_positions = value[DPARI_C_TOWER_POSITIONS];
+        m->tower_tokens = dpari_config_given(m->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
     }
-    if (v[DPARI_C_MERGE] > 0) {
-        m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
+    if (value[DPARI_C_MERGE] > 0) {
+        m->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
     }
-    if (m->tower_inner == -4 && v[DPARI_C_OUT] > 0) {
-        /* GLM-4V: the file's width is the merger's, of three products; blocks are as wide as what
-         * the tower gives; 2 x 2 patches are convolved to it, which is one product more */
-        const double out = v[DPARI_C_OUT];
+    if (m->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
+        /* GLM-4V: the ffn of the file is that of the merger, which has one product of out x out and
+         * three of out x ffn. Before it, 2 x 2 patches of the hidden size are convolved to `out`.
+         * The feed-forward parts of the tower's blocks are `out` wide. */
+        const double out = value[DPARI_C_TOWER_OUT];
         m->tower_params = (int32_t)dpari_leastf(
             1e-3 * out * (out + 3.0 * m->tower_ffn + 4.0 * m->tower_hidden), 2e9);
-        m->tower_ffn = v[DPARI_C_OUT];
+        m->tower_ffn = value[DPARI_C_TOWER_OUT];
         m->tower_inner = -3;
     }
-    m->tower_mergers = v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS] : 1;
-    switch (m->tower_inner) { /* the negative ones: see dpari_towers */
+    m->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
+    switch (m->tower_inner) { /* dpari_towers explains the negative values */
     case -1:
         m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
         break;
@@ -7014,233 +7279,301 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
         break;
     default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
     }
-    m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
+    m->tower_tokens = dpari_config_given(m->tower_tokens, 1024);
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
-        dpari_config_note(c, "its %s is not understood: its parameters and its time are left out",
-                          in == DPARI_IN_SEES ? "vision_config" : "audio_config");
+        dpari_config_note(state,
+                          "its %s is not understood: its parameters and time are not included",
+                          object == DPARI_OBJECT_VISION ? "vision_config" : "audio_config");
         return;
     }
-    dpari_config_note(c, "a tower of %d layers in front is counted%s", m->tower_layers,
-                      c->seen[in] && v[DPARI_M_LAYERS] > 0
+    dpari_config_note(state, "a tower of %d layers in front of the model is included%s",
+                      m->tower_layers,
+                      state->seen[object] && value[DPARI_M_LAYERS] > 0
                           ? ""
-                          : ", though not in the file, as models of its type have it");
-    dpari_config_note(c, "its input: one of %d patches a sample, in front of the first stage",
-                      m->tower_tokens);
-    if (whole == NULL && in == DPARI_IN_SEES) {
+                          : ", as its type has one, though the file does not describe it");
+    dpari_config_note(
+        state, "its input is one of %d patches per sample; it runs in front of the first stage",
+        m->tower_tokens);
+    if (whole == NULL && object == DPARI_OBJECT_VISION) {
         dpari_config_note(
-            c, "model_type '%.*s' is not known: its projector is taken for one product",
-            dpari_config_shown(c->type[DPARI_IN_WHOLE].n), c->type[DPARI_IN_WHOLE].at);
+            state, "model_type '%.*s' is not known: its projector is assumed to be one product",
+            dpari_config_shown(state->type[DPARI_OBJECT_WHOLE].length),
+            state->type[DPARI_OBJECT_WHOLE].text);
     }
 }
 
-/* Counts windows, experts and recurrences layer by layer. */
-static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
-                                       const dpari_slice *type, dpar_why *why)
+/* Returns 1 if the letter of a layer stands for a scan, otherwise 0. */
+static int dpari_config_scans(char letter)
 {
-    int32_t every = v[DPARI_C_EVERY], i;
-    if (c->mixes > 0 && m->scan == 0) {
-        for (i = 0; i < c->mixes; i++) {
-            if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_MODEL_SCAN_DELTA : 0;
+    return letter == 'S' || letter == 's' || letter == 'B';
+}
+
+/* Counts the layers of each kind: which mix tokens by attention, windows or scans, and which have
+ * experts. The letters of the file's lists or of the type's pattern say that. Letters for which the
+ * file gives no sizes are replaced by full attention, or the file is rejected. */
+static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
+                                       const int32_t *value, const dpari_slice *type, dpar_why *why)
+{
+    int32_t every = value[DPARI_C_PERIOD], full, i;
+    if (state->mixes > 0 && m->scan == 0) {
+        for (i = 0; i < state->mixes; i++) {
+            if (dpari_config_scans(state->mix[i]) && m->scan_groups > 0 && m->scan_state > 0) {
+                m->scan = DPAR_MODEL_SCAN_DELTA;
             }
         }
     }
-    for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
-        if (c->mix[i] == 'S') {
-            c->mix[i] = 's';
-        } else if (c->mix[i] == 'F') {
-            c->mix[i] = 'f';
+    /* a layer of these types has either a mixer or a feed-forward part, not both */
+    for (i = 0; i < state->mixes && m->pattern[0] == 's'; i++) {
+        if (state->mix[i] == 'S') {
+            state->mix[i] = 's';
+        } else if (state->mix[i] == 'F') {
+            state->mix[i] = 'f';
         }
     }
-    if (c->mixes == 0 && every > 0 && every < 16) {
+    if (state->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
             m->pattern[i] = m->scan > 0 ? 'S' : 'W';
         }
-        m->pattern[v[DPARI_C_AFTER] >= 0 ? v[DPARI_C_AFTER] % every : every - 1] = 'F';
+        full = every - 1;
+        if (value[DPARI_C_PERIOD_OFFSET] >= 0) {
+            full = value[DPARI_C_PERIOD_OFFSET] % every;
+        }
+        m->pattern[full] = 'F';
         m->pattern[every] = 0;
     }
-    if (v[DPARI_C_WINDOWS] == 0 || (m->window < 1 && m->scan == 0)) {
+    if (value[DPARI_C_USES_WINDOW] == 0 || (m->window < 1 && m->scan == 0)) {
         m->window = 0;
         if (m->scan == 0) {
             m->pattern[0] = 0;
         }
     }
-    if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
-        dpari_config_note(c, "'sliding_window'=%d: in which layers is not said: none has it",
-                          m->window);
+    if (m->window > 0 && state->mixes == 0 && m->pattern[0] == 0 && value[DPARI_M_WINDOW] > 0) {
+        dpari_config_note(
+            state, "'sliding_window'=%d was ignored: the file does not say which layers have it",
+            m->window);
     }
-    for (i = 0; i < c->mixes && m->window < 1; i++) {
-        if (c->mix[i] == 'W') {
-            c->mix[i] = 'F';
+    for (i = 0; i < state->mixes && m->window < 1; i++) {
+        if (state->mix[i] == 'W') {
+            state->mix[i] = 'F';
         }
     }
-    if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+    /* most types put the experts into the last layer of each step, DeepSeek's into the first */
+    if (m->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
         m->expert_offset = m->expert_step - 1;
     }
-    for (i = 0; i < c->mixes && m->scan == 0; i++) {
-        if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+    for (i = 0; i < state->mixes && m->scan == 0; i++) {
+        if (dpari_config_scans(state->mix[i])) {
             return dpari_say(DPAR_E_UNKNOWN, why,
                              "config.json: model_type '%.*s': its layers of linear attention, "
-                             "state space or convolution are not modelled",
-                             (int32_t)(type->n < 40 ? type->n : 40), type->at);
+                             "state space or convolution are not supported",
+                             (int32_t)(type->length < 40 ? type->length : 40), type->text);
         }
     }
-    if (c->feeds > 0 && m->experts == 0) {
-        c->feeds = 0;
+    if (state->feeds > 0 && m->experts == 0) {
+        state->feeds = 0;
     }
-    if (c->feeds > 0) {
+    if (state->feeds > 0) {
         m->dense_layers = 0;
     }
-    dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
+    dpari_model_kinds(m, state->mix, state->mixes, state->feed, state->feeds);
     return DPAR_OK;
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
+/* Overwrites single fields with members that are no fields of a model themselves. */
+static void dpari_config_others(dpar_model *m, dpari_config_state *state, const int32_t *value,
+                                const dpari_slice *activation)
+{
+    if (value[DPARI_C_TIED] >= 0) {
+        m->tied = value[DPARI_C_TIED];
+    }
+    m->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], m->vocab);
+    if (value[DPARI_M_HIDDEN] < 0) {
+        m->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], m->hidden);
+    }
+    if (value[DPARI_C_Q_GATE] >= 0) {
+        m->q_gate = value[DPARI_C_Q_GATE];
+    }
+    if (m->embed == m->hidden) {
+        m->embed = 0;
+    }
+    if (value[DPARI_C_NO_BIAS] > 0) {
+        m->biases = -1;
+    } else if (m->biases < 0 && value[DPARI_C_BIAS] > 0) {
+        m->biases = 0;
+    }
+    if (value[DPARI_C_GATED] >= 0 && m->family == DPAR_MODEL_FAMILY_T5) {
+        m->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
+    }
+    if (m->family == DPAR_MODEL_FAMILY_LLAMA && m->gated == 0 &&
+        dpari_slice_is(activation, "relu2 relu xielu")) {
+        m->gated = -1;
+    }
+    if (m->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
+        m->vocab = 32000;
+        dpari_config_note(state, "no vocab_size: 32000 is assumed, as in Llama and Llama 2");
+    }
+}
+
+/* Sets the fields of vision transformers. */
+static void dpari_config_image(dpar_model *m, const int32_t *value, const dpari_slice *architecture)
+{
+    m->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], m->image[0]);
+    m->image[1] = m->image[0];
+    m->channels = dpari_config_given(m->channels, 3);
+    if (dpari_slice_holds(architecture->text, architecture->length, "WithProjection")) {
+        m->out_channels = dpari_config_given(value[DPARI_C_PROJECTION_DIM], m->out_channels);
+    }
+    if (m->family == DPAR_MODEL_FAMILY_DIT && m->hidden < 1) {
+        m->hidden = dpari_config_product(m->heads, m->head_width);
+    }
+    m->window = 0;
+    m->pattern[0] = 0;
+}
+
+/* Sets the rows of learned positions. Token types and DeBERTa's relative positions are rows too. */
+static void dpari_config_positions(dpar_model *m, const int32_t *value)
+{
+    if (m->positions > 0 && m->family == DPAR_MODEL_FAMILY_T5) {
+        m->positions = 2 * dpari_config_within(m->seq, 0, 1000000);
+        if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
+            m->channels = value[DPARI_C_MEL_BINS];
+            m->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+            m->positions = m->image[0] + m->seq;
+        }
+    } else if (m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary && m->positions == 0) {
+        m->positions = dpari_config_given(m->seq, 2048);
+        if (value[DPARI_C_POSITION_BUCKETS] > 0) {
+            if (value[DPARI_C_BIASED_INPUT] == 0) {
+                m->positions = 0;
+            }
+            m->positions += 2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+        }
+        m->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
+                                            m->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+    }
+}
+
+/* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
+ * trained with, so longer sequences are cut to 8192 tokens. */
+static void dpari_config_seq(dpar_model *m, dpari_config_state *state)
+{
+    if (m->seq == 0) {
+        switch (m->family) {
+        case DPAR_MODEL_FAMILY_T5: m->seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: m->seq = 2048; break;
+        default: m->seq = 8192; break;
+        }
+    }
+    if (m->seq > 8192) {
+        dpari_config_note(state, "8192 tokens per sample are assumed, the file allows %d: set seq",
+                          m->seq);
+        m->seq = 8192;
+    }
+}
+
+/* Sets the tower of a multi-modal language model. Only one is modelled: that for images, if there
+ * is one, otherwise that for audio. */
+static void dpari_config_towers(dpar_model *m, dpari_config_state *state)
+{
+    const int audio = state->seen[DPARI_OBJECT_AUDIO];
+    const int vision = state->seen[DPARI_OBJECT_VISION] ||
+                       dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]) != NULL;
+    if ((vision || audio) && m->family <= DPAR_MODEL_FAMILY_LLAMA) {
+        dpari_config_tower(m, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
+    }
+    if (vision && audio) {
+        dpari_config_note(state, "'audio_config': its tower is not included");
+    }
+}
+
+/* Makes the model from what was collected. Later steps use the fields that earlier ones set. */
+DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
                                                       dpar_why *why)
 {
-    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
-    int32_t *v = c->value[in];
-    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
-    const dpari_slice *gate = &c->activation[in];
+    int32_t object = state->seen[DPARI_OBJECT_TEXT] ? DPARI_OBJECT_TEXT : DPARI_OBJECT_WHOLE;
+    int32_t *value = state->value[object];
+    const dpari_slice *architecture = &state->architecture[object];
+    dpari_slice type = state->type[object];
     dpar_model m;
     dpar_status st;
-    dpari_zero(&m, sizeof(m));
-    if (c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0) { /* the one member that goes the other way */
-        v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
+    if (type.length == 0) {
+        type = state->type[DPARI_OBJECT_WHOLE];
     }
-    st = dpari_config_kind(c, in, &m, why);
+    dpari_zero(&m, sizeof(m));
+    /* this member of the whole model counts, even if the language model has it too */
+    if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
+        value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
+    }
+    st = dpari_config_kind(state, object, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_config_defaults(c, &m, v);
-    dpari_config_fields(&m, v);
-    m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
-    m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
-    m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
-    m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
-    m.embed = m.embed == m.hidden ? 0 : m.embed;
-    if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
-        m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
-    }
-    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_MODEL_FAMILY_T5) {
-        m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
-    }
-    if (m.family == DPAR_MODEL_FAMILY_LLAMA && m.gated == 0 &&
-        dpari_slice_is(gate, "relu2 relu xielu")) {
-        m.gated = -1;
-    }
-    if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
-        m.vocab = 32000;
-        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it");
-    }
+    dpari_config_defaults(state, &m, value);
+    dpari_config_fields(&m, value);
+    dpari_config_others(&m, state, value, &state->activation[object]);
     if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
-        m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
-        m.channels = m.channels > 0 ? m.channels : 3;
-        m.out_channels =
-            dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "WithProjection") &&
-                    v[DPARI_C_PROJECTS] > 0
-                ? v[DPARI_C_PROJECTS]
-                : m.out_channels;
-        m.hidden = m.family == DPAR_MODEL_FAMILY_DIT && m.hidden < 1
-                       ? dpari_config_product(m.heads, m.head_width)
-                       : m.hidden;
-        m.window = 0;
-        m.pattern[0] = 0;
+        dpari_config_image(&m, value, architecture);
     }
-    m.layers = m.layers < 1 ? c->mixes : m.layers;
-    dpari_config_widths(&m, c, v, &type);
-    st = dpari_config_needed(&m, c, why);
+    m.layers = dpari_config_given(m.layers, state->mixes);
+    dpari_config_widths(&m, state, value, &type);
+    st = dpari_config_needed(&m, state, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
         m.head_width = m.hidden / m.heads;
-        dpari_config_note(c, "no head_dim: %d, hidden_size / num_attention_heads, is taken",
+        dpari_config_note(state, "no head_dim: %d is used, hidden_size / num_attention_heads",
                           m.head_width);
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
-        m.out_channels = c->labels;
+        m.out_channels = state->labels;
     }
-    dpari_config_head(&m, &c->architecture[in], &type);
+    dpari_config_head(&m, architecture, &type);
     if (m.family == DPAR_MODEL_FAMILY_T5 &&
-        dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
-        dpari_config_note(c, "'%.*s' is the decoder alone: the encoder is counted all the same",
-                          dpari_config_shown(c->architecture[in].n), c->architecture[in].at);
+        dpari_slice_holds(architecture->text, architecture->length, "ForCausalLM")) {
+        dpari_config_note(state, "'%.*s' is only the decoder, but the encoder is included too",
+                          dpari_config_shown(architecture->length), architecture->text);
     }
-    if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
-        m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
-        if (v[DPARI_C_MELS] > 0) {
-            m.channels = v[DPARI_C_MELS];
-            m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
-            m.positions = m.image[0] + m.seq;
-        }
-    } else if (m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary && m.positions == 0) {
-        m.positions = m.seq > 0 ? m.seq : 2048;
-        if (v[DPARI_C_BUCKETS] > 0) {
-            m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
-                          (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
-        }
-        m.positions +=
-            dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
-    }
-    st = dpari_config_layers(&m, c, v, &type, why);
+    dpari_config_positions(&m, value);
+    st = dpari_config_layers(&m, state, value, &type, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (m.seq == 0) {
-        switch (m.family) {
-        case DPAR_MODEL_FAMILY_T5: m.seq = 512; break;
-        case DPAR_MODEL_FAMILY_GPT: m.seq = 2048; break;
-        default: m.seq = 8192; break;
-        }
-    }
-    if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
-        dpari_config_note(
-            c, "8192 tokens a sample are assumed of the %d that the file allows: --seq", m.seq);
-        m.seq = 8192;
-    }
+    dpari_config_seq(&m, state);
     if (m.family == DPAR_MODEL_FAMILY_GPT) {
         m.stack = DPAR_MODEL_STACK_TORCH;
     }
-    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
+    if (value[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
-            c, "blocks for multi-token prediction are left out: %d in the file; mtp=1 counts one",
-            v[DPARI_M_MTP]);
+            state, "%d blocks for multi-token prediction are not included; mtp=1 includes one",
+            value[DPARI_M_MTP]);
     }
-    tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
-                ? DPARI_IN_SEES
-                : DPARI_IN_HEARS;
-    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) &&
-        m.family <= DPAR_MODEL_FAMILY_LLAMA) {
-        dpari_config_tower(&m, c, tower);
-    }
-    if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
-        dpari_config_note(c, "'audio_config': its tower is left out");
-    }
-    dpari_copy_text(m.note, sizeof(m.note), c->note.buffer, sizeof(m.note));
+    dpari_config_towers(&m, state);
+    dpari_copy_text(m.note, sizeof(m.note), state->note.buffer, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
 
+/* Reads a config.json. */
 static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
                                       dpar_why *why)
 {
     dpari_json j;
     dpari_json_item item;
-    dpari_config_state c;
+    dpari_config_state state;
     dpar_status st;
     char note[DPAR_MAX_NOTE];
     int32_t i, k;
-    dpari_zero(&c, sizeof(c));
-    for (i = 0; i < DPARI_INS; i++) {
+    dpari_zero(&state, sizeof(state));
+    for (i = 0; i < DPARI_OBJECTS; i++) {
         for (k = 0; k < DPARI_C_KEYS; k++) {
-            c.value[i][k] = -1;
+            state.value[i][k] = -1;
         }
-        c.type[i].at = c.architecture[i].at = c.activation[i].at = "";
+        state.type[i].text = state.architecture[i].text = state.activation[i].text = "";
     }
-    dpar_text_init(&c.note, note, sizeof(note));
+    dpar_text_init(&state.note, note, sizeof(note));
     json += dpari_text_mark(json, bytes, &bytes);
     dpari_json_init(&j, json, bytes);
     do {
@@ -7248,21 +7581,23 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
         if (st != DPAR_OK) {
             return st;
         }
-        st = dpari_config_member(&c, &item, why);
+        st = dpari_config_member(&state, &item, why);
         if (st != DPAR_OK) {
             return st;
         }
     } while (item.kind != DPARI_JSON_END);
-    if (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED) {
-        return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
-                         c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
+    if (state.mixes > DPARI_MAX_LISTED || state.feeds > DPARI_MAX_LISTED) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "config.json: a list describes %d layers, but at most %d are possible",
+                         state.mixes > state.feeds ? state.mixes : state.feeds,
+                         (int32_t)DPARI_MAX_LISTED);
     }
-    return dpari_config_finish(model, &c, why);
+    return dpari_config_finish(model, &state, why);
 }
 
 /* ---- any of these texts --------------------------------------------------------------------- */
 
-/* Returns the place after a byte order mark and blanks. */
+/* Returns 1 if a text begins like JSON, after a byte order mark and blanks, otherwise 0. */
 static int dpari_model_is_json(const char *text, size_t bytes)
 {
     size_t n = bytes, i = 0;
@@ -7297,7 +7632,8 @@ static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t byte
     dpar_status st;
     size_t first = 0, colon = 0;
     if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
+        return dpari_say(DPAR_E_PARSE, why,
+                         "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json");
     }
     while (first < bytes && text[first] != ',') {
         first++;
@@ -8138,8 +8474,9 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
 
 /* ==== cost/memory.c ==== */
 
-/* Predicts the memory of a stage term by term, as published for Megatron, FSDP and DeepSpeed, and
- * takes the worst stage. */
+/* Predicts the memory of each pipeline stage term by term, with the formulas that are published for
+ * Megatron, FSDP and DeepSpeed, and takes the stage that needs the most. The planner calls
+ * dpari_price_memory for each strategy, and dpari_memory_fits to drop those that do not fit. */
 
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
@@ -8157,10 +8494,9 @@ DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int3
                      (r->master + r->moments) / (stage >= 1 ? n : 1.0));
 }
 
-/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
- * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
- * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
- * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+/* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
+ * is the activations of a full stage, so a chunk of an interleaved stage counts 1/v. GPipe and
+ * breadth-first keep all micro-batches, and no schedule keeps more than there are. */
 DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                       int32_t micro_batches)
 {
@@ -8186,7 +8522,7 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Computes the divisors of weights, gradients and optimizer state under a ZeRO stage.
+/* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
  * too (Megatron's distributed optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
@@ -8199,8 +8535,9 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    if (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
-        s->pp > 1) { /* a rank runs two stages, from both ends */
+    /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
+     * the same two, so ZeRO divides their optimizer state between them. */
+    if (s->schedule == DPAR_SCHEDULE_DUALPIPE && s->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
         state *= s->zero >= 1 ? 1.0 : 2.0;
@@ -8215,13 +8552,19 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
-/* Moves a term to the host, except for what stays on the GPU. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
+/* Reduces a term to at most `stay` bytes on the GPU. The rest moves to the host's memory if
+ * `in_memory`, otherwise to NVMe, which is not counted. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay,
+                                          int in_memory)
 {
     double left = dpari_leastf(m->term[term], stay);
-    m->host += keep ? m->term[term] - left : 0.0;
+    if (in_memory) {
+        m->host += m->term[term] - left;
+    }
     m->term[term] = left;
 }
+
+/* Moves the terms that the strategy offloads. */
 
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
                                             const dpari_stage *st, dpar_memory_usage *m)
@@ -8230,7 +8573,7 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
         int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
         dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
         dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
-        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+        if (s->zero >= 2) { /* gradients are sent to the host at once; only the buckets stay */
             dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
@@ -8243,10 +8586,15 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
     }
 }
 
-/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
- * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
- * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
+/* Sets the terms of gathered weights and of gradient buckets.
+ *
+ * FSDP gathers units: ZeRO-3 holds this unit and the next one, which is prefetched. With ZeRO-2 and
+ * 3 the gradients of one unit exist in full before they are scattered, in the format in which they
+ * are sent, but at least 16 bits.
+ *
+ * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
+ * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
+ * 32 bits. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory_usage *m)
 {
@@ -8257,25 +8605,26 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     }
     if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
-        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+        if (s->zero == 3) { /* the largest weight of a layer is about a third of the layer */
             m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
-        /* computed with in 16 bits at least, in however many they travel */
+        /* the products need at least 16 bits, even if fewer are sent */
         m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
                r->gradient <= r->weight) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
-         * wider than the weights have a buffer of their own, which travels itself. */
+        /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
+         * are wider than the weights have a buffer of their own, which is sent without a copy. */
         m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
+/* Sets the term of halos: the two faces of a tile along each dim that is cut. */
 static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
                                          dpar_memory_usage *m)
 {
@@ -8289,16 +8638,19 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
             for (j = 0; j < w->dims; j++) {
                 face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
             }
-            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+            if (s->tiles[k] > 1) {
+                cells += 2.0 * face;
+            }
         }
         bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
     }
     m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
- * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
- * output once it is sent): the loss is a peak of its own. */
+/* Sets the terms of the peak. In the backward of a block its gradients and all dummies so far are
+ * alive; in Megatron-Core without a pipeline the logits are alive too. In other programs the logits
+ * are freed before (a pipeline frees the output of a stage once it is sent), so the loss is a peak
+ * of its own, and only its excess over the block's peak counts as LOGITS. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -8307,20 +8659,25 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEMORY_LOGITS] = s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE
-                                      ? dpari_mostf(0.0, st->logits + head - block)
-                                      : st->logits;
+    if (s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE) {
+        m->term[DPAR_MEMORY_LOGITS] = dpari_mostf(0.0, st->logits + head - block);
+    } else {
+        m->term[DPAR_MEMORY_LOGITS] = st->logits;
+    }
     m->term[DPAR_MEMORY_TRANSIENT] = block;
     m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
-/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
- * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
- * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
- * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
- * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
- * come from the host take longer than the products: nothing is ahead of them. The allocator waits
- * for such blocks before it fails, so they never keep a plan from fitting. */
+/* Returns 1 if gathered weights are released late, otherwise 0.
+ *
+ * DeepSpeed's ZeRO-3 does that. If the GPU computes longer than it gathers, all weights accumulate,
+ * in 16 bits. There are two causes. The backward of a product keeps the weight of its forward;
+ * DeepSpeed's own linear layer does not, but it is used only under zero.Init (deepspeedai/DeepSpeed
+ * PR 8189). In a recomputed layer, where the weight is not kept, the block of a gather is released
+ * only when the computing stream has caught up with the host, which may be a whole pass ahead. If
+ * the weights come from the host, the gathers take longer than the products, so the host is not
+ * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
+ * fitting. */
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
 {
     return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
@@ -8328,6 +8685,7 @@ static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
            !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
 }
 
+/* Predicts the memory of a stage, all terms and their sums. */
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -8336,10 +8694,11 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEMORY_ACTIVATIONS] =
-        st->kept * (job->work->trains
-                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
-                        : 1.0);
+    m->term[DPAR_MEMORY_ACTIVATIONS] = st->kept;
+    if (job->work->trains) {
+        m->term[DPAR_MEMORY_ACTIVATIONS] *=
+            dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    }
     if (s->offload != 0) {
         dpari_memory_offload(job, s, st, m);
     }
@@ -8363,8 +8722,9 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
-    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    /* 3 % to 10 % in place of 5 %, and 12 % to 25 % in place of 20 % */
+    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;
+    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread;
     if (dpari_memory_late(job, s)) {
         m->late = dpari_leastf(2.0 * m->params,
                                dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
@@ -8384,8 +8744,10 @@ DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy 
     for (i = 0; i < stages->n; i++) {
         dpar_memory_usage one;
         dpari_stage_bytes(job, s, &stages->of[i], &one);
-        first = i == 0 ? one.total : first;
-        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0) {
+            first = one.total;
+        }
+        last = one.total;
         if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }
@@ -8432,10 +8794,11 @@ DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
 
 /* ==== cost/traffic.c ==== */
 
-/* Counts traffic by pricing with a tally, which records every call that the prices include, and
- * adds the calls that are too small to be priced. */
+/* Counts the traffic of a step. It prices the strategy with a tally (price.h), which records every
+ * call that the prices include, and adds the calls that are too small to be priced. Programs call
+ * dpar_traffic_count, to compare its numbers with those that communicators count. */
 
-/* Counts the layers of class i of all stages together, and those whose forward is repeated. */
+/* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  double *layers, double *again)
 {
@@ -8452,11 +8815,14 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, in
             all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
         }
         *layers += mine;
-        *again += s->recompute_layers > 0 && all > s->recompute_layers
-                      ? mine * (s->recompute_layers / all)
-                      : mine;
+        if (s->recompute != DPAR_RECOMPUTE_FULL) {
+            continue;
+        }
+        if (s->recompute_layers > 0 && all > s->recompute_layers) {
+            mine *= s->recompute_layers / all; /* the recomputed share of the stage's layers */
+        }
+        *again += mine;
     }
-    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
 }
 
 /* Adds what the layers send in the micro-batches of a step. */
@@ -8501,7 +8867,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     }
 }
 
-/* Returns the weights of the first two units that have any, or with step -1 of the last two. */
+/* Returns the weights of the first two units that have weights, or of the last two if step is -1.
+ */
 static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
@@ -8516,18 +8883,22 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
     return sum;
 }
 
-/* Subtracts what ZeRO-3 does not gather again: the units at the m turns from forward to backward,
- * and those at the m - 1 turns back. */
+/* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
+ * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
                                    const dpari_layers *layers, dpari_tally *t)
 {
     double m = s->micro_batches, bytes = job->recipe.gathered;
-    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
-    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
-    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
-        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
-                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, e ? en : n, here * bytes, 0.0,
+    int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
+    if (s->zero != 3 || s->pp != 1 || !job->work->trains) {
+        return;
+    }
+    ranks[0] = (int32_t)dpari_zero_ranks(s);
+    ranks[1] = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (experts = 0; experts < 2; experts++) {
+        double here = dpari_traffic_ends(job->work, layers, experts, -1) * m +
+                      dpari_traffic_ends(job->work, layers, experts, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes, 0.0,
                         -1.0);
     }
 }
@@ -8557,7 +8928,10 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
     int32_t i, tied = 0;
     for (i = 0; i < w->layers; i++) {
-        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+        /* a head with fewer weights than the table shares it with the embedding */
         tied |=
             w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
@@ -9011,18 +9385,26 @@ DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, d
 
 /* ==== cost/calibrate.c ==== */
 
-/* Fits calibration constants by coordinate descent: each constant is tried a factor up and down,
- * and the factor shrinks when no trial improves the score. Called by programs that measure a
- * machine. */
+/* Fits calibration constants by coordinate descent. It tries each constant a factor up and a factor
+ * down, and shrinks the factor when no trial improves the score. The score is the mean error of the
+ * predicted times plus a weak pull towards the starting values. Programs that measured steps on a
+ * machine call dpar_calibration_fit. */
 
-/* A share or a time: the range in which a constant still means something. */
+/* Limits a constant to the range in which it has a physical meaning. */
 static double dpari_cal_clip(int32_t which, double v)
 {
-    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
-                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S ||
-                  which == DPAR_CAL_HOP_S;
-    int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
-    double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
+    double low;
+    switch (which) {
+    case DPAR_CAL_LAUNCH_S:
+    case DPAR_CAL_LINK_S:
+    case DPAR_CAL_NET_S:
+    case DPAR_CAL_BASE_S:
+    case DPAR_CAL_STEP_S:
+    case DPAR_CAL_HOP_S: low = 1e-8; break;
+    case DPAR_CAL_CONTENTION:
+    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost absent */
+    default: low = 0.05; break;
+    }
     return dpari_leastf(1.0, dpari_mostf(low, v));
 }
 
@@ -9038,7 +9420,9 @@ static double dpari_cal_rounded(double e)
     return dpari_sqrt(e * e + 4e-4) - 0.02;
 }
 
-/* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
+/* Returns the weighted mean of |predicted / measured - 1| if `relative`, otherwise that of
+ * |ln(predicted / measured)|. The logarithm treats a time that is twice too long like one that is
+ * twice too short. */
 static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                               int relative)
 {
@@ -9048,23 +9432,23 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         dpar_cluster machine = *rows[i].cluster;
         dpar_job job;
         dpar_step_cost t;
-        double ratio;
+        double ratio, error;
         machine.cal = *cal;
         job.work = rows[i].work;
         job.cluster = &machine;
         job.recipe = rows[i].recipe;
         dpari_step_of(&job, &rows[i].strategy, &t);
         ratio = t.total / rows[i].seconds;
+        error = relative ? dpari_absolute(ratio - 1.0)
+                         : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453); /* ln 2 */
         weights += rows[i].weight;
-        sum +=
-            rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
-                                       : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453));
+        sum += rows[i].weight * error;
     }
     return sum / weights;
 }
 
-/* A change by a factor e costs as much as 0.3 % of error, so only rows that depend on a constant
- * move it. */
+/* Returns the penalty for constants that differ from their starting values. A change by a factor of
+ * e costs as much as 0.3 % of error, so a constant moves only if the rows depend on it. */
 static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
                              uint32_t which)
 {
@@ -9085,16 +9469,17 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Tries one constant up and down by `factor` and keeps the better value. */
+/* Multiplies and divides one constant by `factor` and keeps the first value that improves the
+ * score. Returns 1 if one did, otherwise 0. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
 {
-    int32_t way;
-    for (way = 0; way < 2; way++) {
+    int32_t down;
+    for (down = 0; down < 2; down++) {
         dpar_calibration next = *cal;
         double score;
-        next.value[i] = dpari_cal_clip(i, way ? cal->value[i] / factor : cal->value[i] * factor);
+        next.value[i] = dpari_cal_clip(i, down ? cal->value[i] / factor : cal->value[i] * factor);
         score = dpari_cal_score(&next, start, rows, n, which);
         if (score < *best - 1e-9) {
             *best = score;
@@ -9105,19 +9490,19 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
     return 0;
 }
 
-/* Sets each error to the relative change that worsens the mean error by one standard error of it.
- */
+/* Sets the error of each fitted constant to the relative change, up or down, that worsens the mean
+ * error by one standard error of the residuals. It is 1 if no change up to a factor of 2 does. */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {
     double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
     int32_t i;
     for (i = 0; i < DPAR_CAL_COUNT; i++) {
-        double bar = 0.005;
+        double bar;
         if (!(which >> i & 1u)) {
             continue;
         }
-        for (; bar < 1.0; bar *= 1.5) {
+        for (bar = 0.005; bar < 1.0; bar *= 1.5) {
             dpar_calibration up = *cal, down = *cal;
             up.value[i] *= 1.0 + bar;
             down.value[i] /= 1.0 + bar;
@@ -9140,12 +9525,15 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     int32_t i, moved;
     which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
-        return dpari_wrong(why, "%d measurements for a fit of constants %ld: give both", n,
-                           (int64_t)which);
+        return dpari_wrong(why,
+                           "n=%d, which=%ld: a fit needs at least one measurement and one bit "
+                           "1 << DPAR_CAL_*",
+                           n, (int64_t)which);
     }
     for (i = 0; i < n; i++) {
         if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
-            return dpari_wrong(why, "measurement %d: time and weight must be positive", i);
+            return dpari_wrong(
+                why, "measurement %d: seconds must be positive and finite, weight positive", i);
         }
     }
     for (i = 0; i < DPAR_CAL_COUNT; i++) {
@@ -9157,10 +9545,13 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     while (factor > 1.004) {
         moved = 0;
         for (i = 0; i < DPAR_CAL_COUNT; i++) {
-            moved |=
-                (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            if (which >> i & 1u) {
+                moved |= dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            }
         }
-        factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
+        if (!moved) {
+            factor = 1.0 + 0.6 * (factor - 1.0);
+        }
     }
     dpari_cal_bars(&fit, rows, n, which);
     fit.rows = n;
@@ -10151,23 +10542,27 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
 
 /* ==== cost/kinds.c ==== */
 
-/* Sorts plans into kinds by what they need in the program that runs them. The planner calls
- * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
+/* Sorts plans into kinds by the features that they need in the program that runs them, and keeps
+ * the fastest plan of each kind. During a search for dpar_plan_recommend the planner calls
+ * dpari_kind_keep for each plan that fits; recommend.c then chooses among the kinds. */
 
+/* An in-node link counts as PCIe if it is slower than 130 GB/s and hardly faster than the chip's
+ * path to the host. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
 
-/* Returns 1 if a plan is not recommended while another one fits. Tensor parallelism waits for
- * messages in every layer; over PCIe and between nodes they are slow, and their predictions are the
- * least certain. Cut experts are not found in existing programs. */
+/* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
+ * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
+ * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_cluster *c = job->cluster;
     return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
 }
 
+/* Returns the kind of a plan, as bits DPARI_KIND_*. */
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 {
     int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
@@ -10185,18 +10580,21 @@ static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
                                     double seconds)
 {
-    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    int32_t bits = dpari_kind_bits(job, s), i;
+    int32_t at = 0; /* the slowest kind so far, which is replaced if all entries are taken */
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        at = k->of[i].seconds > k->of[at].seconds
-                 ? i
-                 : at; /* the slowest, to be replaced if all entries are taken */
+        if (k->of[i].seconds > k->of[at].seconds) {
+            at = i;
+        }
     }
     if (i < k->n) {
         at = i;
     } else if (k->n < DPARI_KINDS) {
-        at = k->n++;
-        k->of[at].seconds = seconds * 2.0;
+        at = k->n;
+        k->n++;
+        k->of[at].seconds = seconds * 2.0; /* any time that the plan beats */
     }
+    /* the margin keeps the first of two plans whose times differ only by rounding */
     if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
         k->of[at].bits = bits;
         k->of[at].seconds = seconds;
@@ -12448,8 +12846,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
 
 /* ==== cost/halo_cost.c ==== */
 
-/* Predicts a halo exchange from the sides of a block: its bytes, its contiguous runs, and whether
- * the neighbour is on the same node. The best grid is found by trying all of them. */
+/* Predicts the time of a halo exchange. For each side of a block it counts the bytes, the
+ * contiguous runs of memory and whether the neighbour is on the same node, and prices them with the
+ * rates of the machine. Not all ranks are counted: those of the first node and of a node in the
+ * middle of the grid stand for the others, which keeps a prediction fast on many ranks.
+ *
+ * dpar_halo_cost_choose prices every factorisation of the ranks with every order of the axes, and
+ * takes the fastest. */
 
 DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
@@ -12461,117 +12864,129 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
-static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
-                                                   const dpar_halo_rates *r,
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *job,
+                                                   const dpar_halo_rates *rates,
                                                    const dpar_halo_cost *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
-    if (!j || !grid) {
-        return dpari_wrong(why, "job or grid is NULL");
+    if (!job || !grid) {
+        return dpari_wrong(why, "dpar_halo_cost: job or grid is NULL");
     }
-    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
-        j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
+    if (job->ranks < 1 || job->dims < 1 || job->dims > DPAR_MAX_DIMS || job->per_node < 0 ||
+        job->bytes < 1 || job->contiguous_bytes < 0 || job->contiguous_bytes > job->bytes) {
         return dpari_wrong(
             why,
-            "%d ranks, %d a node, %d dims, %ld bytes a cell: ranks and bytes are positive, "
-            "dims 1 to 6",
-            j->ranks, j->per_node, j->dims, j->bytes);
+            "ranks=%d, per_node=%d, dims=%d, bytes=%ld, contiguous_bytes=%ld: ranks and bytes must "
+            "be at least 1, per_node at least 0, dims 1 to 6, contiguous_bytes 0 to bytes",
+            job->ranks, job->per_node, job->dims, job->bytes, job->contiguous_bytes);
     }
-    if (dpari_stencil_axes(j->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", j->shape);
+    if (dpari_stencil_axes(job->shape, 1) == 0) {
+        return dpari_wrong(why, "shape=%d must be DPAR_STENCIL_STAR, _EDGES or _BOX", job->shape);
     }
-    for (d = 0; d < j->dims; d++) {
-        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_wrong(why, "dim %d has %ld cells and a halo of %ld", d, j->cells[d],
-                               j->width[d]);
+    for (d = 0; d < job->dims; d++) {
+        if (job->cells[d] < 1 || job->width[d] < 0 || job->width[d] > INT64_C(1) << 40) {
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, width=%ld 0 to 2^40", d,
+                               job->cells[d], job->width[d]);
         }
-        if (j->cells[d] > INT64_C(1) << 60 ||
-            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
-            cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes");
+        if (job->cells[d] > INT64_C(1) << 60 ||
+            !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
+            cells > INT64_MAX / 4 / job->bytes) {
+            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
         }
     }
-    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0) || !(r->cache_bytes >= 0) || !(r->far_s >= 0) ||
-        !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
-        !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
-        !dpari_finite(r->nic_Bps)) {
-        return dpari_wrong(why, "a rate is negative, infinite or not a number");
+    if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
+        !(rates->message_s >= 0) || !(rates->nic_Bps >= 0) || !(rates->cache_bytes >= 0) ||
+        !(rates->far_s >= 0) || !dpari_finite(rates->cache_bytes) || !dpari_finite(rates->far_s) ||
+        !dpari_finite(rates->copy_Bps) || !dpari_finite(rates->run_s) ||
+        !dpari_finite(rates->peer_s) || !dpari_finite(rates->message_s) ||
+        !dpari_finite(rates->nic_Bps)) {
+        return dpari_wrong(why, "rates: each must be finite and at least 0, copy_Bps above 0");
     }
     return DPAR_OK;
 }
 
-enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+/* Bytes of a run from which a peer on the same node reads it in place. Shorter runs are packed,
+ * which copies them twice. */
+enum { DPARI_HALO_LONG = 64 };
 
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank ------------------------------------------------------------------------------- */
 
+/* What one rank receives, and the time of its copies. */
 typedef struct dpari_halo_sum {
     double copy_s;
-    int64_t bytes, away; /* received; of them from other nodes */
-    int32_t peers, messages;
+    int64_t bytes;
+    int64_t away;     /* the part of `bytes` that is received from other nodes */
+    int32_t peers;    /* neighbours on the same node, the rank itself not counted */
+    int32_t messages; /* neighbours on other nodes */
 } dpari_halo_sum;
 
-/* Returns the rank of a neighbour, or -1 beyond an open end. */
-static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Returns the rank of the neighbour on a side, or -1 if the grid ends there. side[d] is -1, 0 or 1.
+ */
+static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                     const int32_t *coord, const int32_t *side)
 {
     int32_t d, rank = 0;
-    for (d = 0; d < j->dims; d++) {
+    for (d = 0; d < job->dims; d++) {
         int32_t at = coord[d] + side[d];
-        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
+        if ((at < 0 || at >= grid->parts[d]) && (job->periodic >> d & 1u) == 0) {
             return -1;
         }
-        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
+        rank += (at + grid->parts[d]) % grid->parts[d] * grid->stride[d];
     }
     return rank;
 }
 
-/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. */
-static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. A run
+ * extends over the fastest dim that has a halo and all dims after it, because those have no ghost
+ * cells between their elements. */
+static void dpari_halo_cost_piece(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
-    int32_t d, whole = 1; /* the dims after this one are held in one piece */
-    *bytes = j->bytes;
-    *runs = j->contiguous_bytes > 0 ? j->bytes / j->contiguous_bytes : 1;
-    for (d = j->dims - 1; d >= 0; d--) {
-        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
+    int32_t d;
+    int32_t whole = 1; /* 1 while all dims after this one have no halo */
+    *bytes = job->bytes;
+    *runs = job->contiguous_bytes > 0 ? job->bytes / job->contiguous_bytes : 1;
+    for (d = job->dims - 1; d >= 0; d--) {
+        int64_t n = side[d] != 0 ? job->width[d] : dpari_ceil_div(job->cells[d], grid->parts[d]);
         *bytes *= n;
         *runs *= whole ? 1 : n;
-        whole = whole && j->width[d] == 0;
+        whole = whole && job->width[d] == 0;
     }
 }
 
-/* Returns the seconds of a run, which depend on whether the block with its halo stays in the cache.
- */
-static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                  const dpar_halo_cost *g)
+/* Returns the seconds of a run, which are more if the block and its halo exceed the cache. */
+static double dpari_halo_cost_run(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                  const dpar_halo_cost *grid)
 {
-    double block = (double)j->bytes;
+    double block = (double)job->bytes;
     int32_t d;
-    for (d = 0; d < j->dims; d++) {
-        block *= (double)(dpari_ceil_div(j->cells[d], g->parts[d]) + 2 * j->width[d]);
+    for (d = 0; d < job->dims; d++) {
+        block *= (double)(dpari_ceil_div(job->cells[d], grid->parts[d]) + 2 * job->width[d]);
     }
-    return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
+    return rates->cache_bytes > 0 && block > rates->cache_bytes ? rates->far_s : rates->run_s;
 }
 
-static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 const dpar_halo_cost *g, int32_t rank, const int32_t *coord,
+/* Adds the halo that a rank receives on one side. */
+static void dpari_halo_cost_side(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 const dpar_halo_cost *grid, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
 {
     int64_t bytes, runs;
     int32_t copies;
-    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
-    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
-    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
+    const int32_t node = job->per_node > 0 ? job->per_node : job->ranks;
+    const int32_t peer = dpari_halo_cost_peer(job, grid, coord, side);
+    dpari_halo_cost_piece(job, grid, side, &bytes, &runs);
     if (peer < 0 || bytes == 0) {
         return;
     }
     sum->bytes += bytes;
-    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
-    sum->copy_s +=
-        copies * ((double)bytes / r->copy_Bps + (double)runs * dpari_halo_cost_run(j, r, g));
+    copies = 1;
+    if (peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG)) {
+        copies = 2; /* packed and unpacked */
+    }
+    sum->copy_s += copies * ((double)bytes / rates->copy_Bps +
+                             (double)runs * dpari_halo_cost_run(job, rates, grid));
     if (peer / node != rank / node) {
         sum->away += bytes;
         sum->messages++;
@@ -12581,24 +12996,24 @@ static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_r
 }
 
 /* Sums all sides of a rank. A peer on several sides is counted once for each. */
-static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
+static void dpari_halo_cost_rank(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 const dpar_halo_cost *grid, int32_t rank, dpari_halo_sum *sum)
 {
     int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
     dpari_zero(sum, sizeof *sum);
-    for (d = 0; d < j->dims; d++) {
-        coord[d] = rank / g->stride[d] % g->parts[d];
+    for (d = 0; d < job->dims; d++) {
+        coord[d] = rank / grid->stride[d] % grid->parts[d];
         side[d] = -1;
     }
     for (;;) {
         int32_t sides = 0;
-        for (d = 0; d < j->dims; d++) {
+        for (d = 0; d < job->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides > 0 && sides <= dpari_stencil_axes(j->shape, j->dims)) {
-            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
+        if (sides > 0 && sides <= dpari_stencil_axes(job->shape, job->dims)) {
+            dpari_halo_cost_side(job, rates, grid, rank, coord, side, sum);
         }
-        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
+        for (d = job->dims - 1; d >= 0 && side[d] == 1; d--) {
             side[d] = -1;
         }
         if (d < 0) {
@@ -12608,80 +13023,96 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* Enters the ranks [first, last) of a node into the figures of the grid. */
-static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                            dpar_halo_cost *g, int32_t first, int32_t last)
+/* Raises the figures of the grid to those of the ranks [first, last) of one node, where they are
+ * higher. */
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *job,
+                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                            int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;
     int32_t k;
     for (k = first; k < last; k++) {
         dpari_halo_sum sum;
-        dpari_halo_cost_rank(j, r, g, k, &sum);
+        dpari_halo_cost_rank(job, rates, grid, k, &sum);
         away += sum.away;
-        network = dpari_mostf(network, sum.messages * r->message_s);
-        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
-        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
-        g->bytes = dpari_most(g->bytes, sum.bytes);
-        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
+        network = dpari_mostf(network, sum.messages * rates->message_s);
+        grid->copy_s = dpari_mostf(grid->copy_s, sum.copy_s);
+        grid->seconds = dpari_mostf(grid->seconds, sum.copy_s + sum.peers * rates->peer_s);
+        grid->bytes = dpari_most(grid->bytes, sum.bytes);
+        grid->peers = (int32_t)dpari_most(grid->peers, sum.peers + sum.messages);
     }
-    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
-    g->network_s = dpari_mostf(g->network_s, network);
-    g->network_bytes = dpari_most(g->network_bytes, away);
+    if (away > 0 && rates->nic_Bps > 0) {
+        network += (double)away / rates->nic_Bps;
+    }
+    grid->network_s = dpari_mostf(grid->network_s, network);
+    grid->network_bytes = dpari_most(grid->network_bytes, away);
 }
 
-static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 dpar_halo_cost *g)
+/* Predicts the figures of a grid from its first node and the node of a rank in its middle. */
+static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 dpar_halo_cost *grid)
 {
-    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
+    const int32_t node =
+        job->per_node > 0 && job->per_node < job->ranks ? job->per_node : job->ranks;
     int32_t d, middle = 0;
-    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
-        middle += g->parts[d] / 2 * g->stride[d];
+    for (d = 0; d < job->dims; d++) { /* a rank with neighbours on all sides, if there is one */
+        middle += grid->parts[d] / 2 * grid->stride[d];
     }
     middle = middle / node * node;
-    g->seconds = g->copy_s = g->network_s = 0;
-    g->bytes = g->network_bytes = 0;
-    g->peers = 0;
-    dpari_halo_cost_node(j, r, g, 0, node);
+    grid->seconds = grid->copy_s = grid->network_s = 0;
+    grid->bytes = grid->network_bytes = 0;
+    grid->peers = 0;
+    dpari_halo_cost_node(job, rates, grid, 0, node);
     if (middle > 0) {
-        dpari_halo_cost_node(j, r, g, middle,
-                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
+        dpari_halo_cost_node(job, rates, grid, middle,
+                             (int32_t)dpari_least((int64_t)middle + node, job->ranks));
     }
-    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
+    grid->seconds = dpari_mostf(grid->seconds, grid->copy_s + grid->network_s);
 }
 
-/* ---- grids ------------------------------------------------------------------------------------
- */
+/* ---- grids ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Checks that the parts multiply to the ranks, and that the strides order the axes: the fastest
+ * axis has stride 1, and each other one the product of the parts of all faster axes. */
+static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                          dpar_why *why)
 {
     int32_t d, k, ranks = 1, used = 0;
-    for (d = 0; d < j->dims; d++) {
-        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_wrong(why, "dim %d: %d parts of %ld cells, %d ranks in all", d,
-                               g->parts[d], j->cells[d], j->ranks);
+    for (d = 0; d < job->dims; d++) {
+        if (grid->parts[d] < 1 || grid->parts[d] > job->cells[d] ||
+            grid->parts[d] > job->ranks / ranks) {
+            return dpari_wrong(why,
+                               "dim %d: parts=%d must be 1 to its %ld cells, and all parts "
+                               "multiply to %d ranks",
+                               d, grid->parts[d], job->cells[d], job->ranks);
         }
-        ranks *= g->parts[d];
+        ranks *= grid->parts[d];
     }
-    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
-        for (d = k = 0; k < j->dims; k++) {
-            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+    for (ranks = 1; used < job->dims; used++) { /* the axes, from the fastest on */
+        d = 0;
+        for (k = 0; k < job->dims; k++) {
+            if (grid->stride[k] == ranks && grid->parts[k] > 1) {
+                d = k;
+            }
         }
-        if (g->parts[d] == 1 || g->stride[d] != ranks) {
+        if (grid->parts[d] == 1 || grid->stride[d] != ranks) {
             break;
         }
-        ranks *= g->parts[d];
+        ranks *= grid->parts[d];
     }
-    for (d = 0, k = 1; d < j->dims; d++) {
-        k *= g->parts[d];
-        if (g->stride[d] < 1) {
-            return dpari_wrong(why, "dim %d: a stride of %d", d, g->stride[d]);
+    k = 1;
+    for (d = 0; d < job->dims; d++) {
+        k *= grid->parts[d];
+        if (grid->stride[d] < 1) {
+            return dpari_wrong(why, "dim %d: stride=%d must be at least 1", d, grid->stride[d]);
         }
     }
-    if (k != j->ranks || ranks != j->ranks) {
-        return dpari_wrong(why, "the parts make %d ranks, not %d, or the strides not all", k,
-                           j->ranks);
+    if (k != job->ranks) {
+        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
+    }
+    if (ranks != job->ranks) {
+        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
     }
     return DPAR_OK;
 }
@@ -12691,22 +13122,35 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
                                             dpar_why *why)
 {
     dpar_halo_rates usual;
-    dpar_status s;
-    dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
-    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
-    if (s == DPAR_OK) {
-        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    dpar_status st;
+    if (!rates) {
+        dpar_halo_rates_init(&usual);
+        rates = &usual;
     }
-    return s;
+    st = dpari_halo_job_check(job, rates, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_halo_grid_check(job, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_halo_cost_grid(job, rates, grid);
+    return DPAR_OK;
+}
+
+static void dpari_halo_swap(int32_t *order, int32_t i, int32_t k)
+{
+    const int32_t first = order[i];
+    order[i] = order[k];
+    order[k] = first;
 }
 
 /* Advances to the next permutation of n numbers in lexicographic order. Returns 1, or 0 after the
- * last.
- */
+ * last. */
 static int dpari_halo_next_order(int32_t *order, int32_t n)
 {
-    int32_t i = n - 2, k = n - 1, t;
+    int32_t i = n - 2, k = n - 1;
     while (i >= 0 && order[i] > order[i + 1]) {
         i--;
     }
@@ -12716,26 +13160,28 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
     while (order[k] < order[i]) {
         k--;
     }
-    t = order[i], order[i] = order[k], order[k] = t;
-    for (i++, k = n - 1; i < k; i++, k--) {
-        t = order[i], order[i] = order[k], order[k] = t;
+    dpari_halo_swap(order, i, k);
+    for (i++, k = n - 1; i < k; i++, k--) { /* the rest descends: reverse it */
+        dpari_halo_swap(order, i, k);
     }
     return 1;
 }
 
-/* Tries the orders of the axes for these parts. `best` has seconds < 0 while there is none. */
-static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+/* Tries all orders of the axes for these parts, and sets *best if one of them is faster.
+ * best->seconds is negative as long as there is no grid. On a single node the order does not
+ * matter. */
+static void dpari_halo_best_order(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
                                   const int32_t *parts, dpar_halo_cost *best)
 {
     int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
-    int32_t found = 0; /* of these parts */
-    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
-    dpar_halo_cost g;
-    dpari_zero(&g, sizeof g);
-    for (d = 0; d < j->dims; d++) {
-        g.parts[d] = parts[d];
-        g.stride[d] = 1;
-        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+    int32_t found = 0; /* 1 after the first order of these parts */
+    const int one_node = job->per_node == 0 || job->per_node >= job->ranks;
+    dpar_halo_cost grid;
+    dpari_zero(&grid, sizeof grid);
+    for (d = 0; d < job->dims; d++) {
+        grid.parts[d] = parts[d];
+        grid.stride[d] = 1;
+        if (parts[d] > 1) { /* the first order makes the last dim the fastest axis */
             axis[n] = d;
             order[n] = n;
             n++;
@@ -12745,13 +13191,14 @@ static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_
         int32_t stride = 1;
         for (k = 0; k < n; k++) {
             d = axis[n - 1 - order[k]];
-            g.stride[d] = stride;
+            grid.stride[d] = stride;
             stride *= parts[d];
         }
-        dpari_halo_cost_grid(j, r, &g);
-        if (best->seconds < 0 || g.seconds < best->seconds ||
-            (g.seconds <= best->seconds && !found)) {
-            *best = g;
+        dpari_halo_cost_grid(job, rates, &grid);
+        /* of equally fast grids the later parts win, and of their orders the first */
+        if (best->seconds < 0 || grid.seconds < best->seconds ||
+            (grid.seconds <= best->seconds && !found)) {
+            *best = grid;
         }
         found = 1;
     } while (!one_node && dpari_halo_next_order(order, n));
@@ -12762,14 +13209,16 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
                                                       dpar_halo_cost *grid, dpar_why *why)
 {
     dpar_halo_rates usual;
-    const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_cost best;
-    dpar_status s;
-    dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, r, grid, why);
-    if (s != DPAR_OK) {
-        return s;
+    dpar_status st;
+    if (!rates) {
+        dpar_halo_rates_init(&usual);
+        rates = &usual;
+    }
+    st = dpari_halo_job_check(job, rates, grid, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
@@ -12779,11 +13228,12 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
             fits = fits && parts[d] <= job->cells[d];
         }
         if (fits) {
-            dpari_halo_best_order(job, r, parts, &best);
+            dpari_halo_best_order(job, rates, parts, &best);
         }
     }
     if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "%d ranks: no grid gives each a cell", job->ranks);
+        return dpari_say(DPAR_E_NONE, why,
+                         "no process grid gives each of %d ranks at least one cell", job->ranks);
     }
     *grid = best;
     return DPAR_OK;
@@ -12795,7 +13245,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
     dpar_halo_rates usual;
     double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
     dpar_halo_rates_init(&usual);
-    rates = rates ? rates : &usual;
+    if (!rates) {
+        rates = &usual;
+    }
     for (; n > 0; n--, neighbour++) {
         const double bytes = (double)neighbour->bytes;
         copies +=
@@ -12807,7 +13259,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
             peers += rates->peer_s;
         }
     }
-    messages += rates->nic_Bps > 0 ? away / rates->nic_Bps : 0.0;
+    if (rates->nic_Bps > 0) {
+        messages += away / rates->nic_Bps;
+    }
     return copies + dpari_mostf(peers, messages);
 }
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The tables of chips, machines and calibration constants, the search for a name in them, and the
- * reader of the text form. A text is read twice: first for the shape and the chip, then for the
- * numbers, so that the order of settings does not matter. */
+/* The tables of chips, machines and calibration constants, the search for a name in them, the
+ * reader of the text form, and the checks of a machine. Programs call dpar_cluster_read or
+ * dpar_cluster_find; the planner calls dpari_cluster_check.
+ *
+ * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
+ * other numbers. Otherwise a chip that comes late in the text would overwrite numbers that were
+ * given before it. */
 #include "cluster.h"
 
 #include "../base/inner.h"
@@ -10,15 +14,20 @@
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, source: a chip each. Then generation, units, and {GB (1e9) that a program gets, TB/s,
- * TFLOP/s fp64 / fp32 / tf32 / bf16 / fp8 / fp4, GB/s to the host, GB/s of the NIC that usually
- * comes with it}, GB/s to the other chips of a node (all links of a chip together; PCIe where there
- * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
- * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
- * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
- * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 100
- * or
- * 50. table */
+/* The name and the source of each chip. dpari_gpu has the numbers of the chips in the same order:
+ *
+ *     the generation and the number of units
+ *     the memory that a program can allocate, in GB of 1e9 bytes, and its TB/s
+ *     dense TFLOP/s in fp64, fp32, tf32, bf16, fp8 and fp4
+ *     GB/s to the host, and GB/s of the NIC that usually comes with the chip
+ *     GB/s to the other chips of a node: all links of a chip together, or PCIe if it has no links
+ *     1 if these links are switched, and 1 if the switch reduces
+ *
+ * Bandwidths count one direction. Parts sold as "80 GB" hold about 80 GiB, and an H200 holds nearly
+ * 141 GiB. "mi250x" is ONE GCD, which is half a package with half of its 383 TFLOP/s, and "gb200"
+ * is one of the two GPUs. GH200 and MI300 have a wire to each peer, so a pair of chips gets only a
+ * share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
+ * TPU has 4 or 6 links of 50 or 100 GB/s in a torus. */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
                                      "a100-40\0NVIDIA data sheet 2020\0"
@@ -57,10 +66,11 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "tpu-v6e\0Google Cloud's pages 2026\0"
                                      "max-1550\0Intel 2023, both tiles; links unverified\0"
                                      "core\0a core as of 2024; doctor --cluster FILE measures\0";
+/* Indices of dpari_gpu.value. */
 enum {
     DPARI_GPU_GB,
     DPARI_GPU_TBPS,
-    DPARI_GPU_F64,
+    DPARI_GPU_F64, /* the first of six formats */
     DPARI_GPU_PCIE = DPARI_GPU_F64 + 6,
     DPARI_GPU_NIC,
     DPARI_GPU_NUMBERS
@@ -125,13 +135,14 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* A network's transport reaches its share of the NICs at its latencies (T8), whatever the chip: EFA
- * of the first generation (p4) and of the later ones, TCP past the host (GCP's A3). */
+/* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
+ * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
+ * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
-/* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
- * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
- */
+/* The name, the chip and the source of each machine. dpari_machine has the numbers in the same
+ * order. link and nic are in GB/s, one direction, per chip and per NIC by data sheet; nics and host
+ * (GB of memory) are per node. */
 static const char dpari_machine_text[] =
     "dgx-v100\0v100-32\0DGX-1 V100, 4 x EDR, 2018\0"
     "dgx-a100\0a100-80\0DGX A100, 8 x HDR200, 2021\0"
@@ -226,11 +237,12 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 
 /* ---- calibration ---------------------------------------------------------------------------- */
 
-/* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
- * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
- * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
- * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
- * of docs/records/accuracy.md. table */
+/* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
+ * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
+ * marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to 1024
+ * ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used for all
+ * generations that have no value of their own. The other constants come from the marked rows of
+ * docs/records/accuracy.md. */
 static const struct {
     float value[DPAR_CAL_COUNT];
     char source[64];
@@ -250,7 +262,7 @@ static const struct {
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"},
-    /* what is hidden behind compute costs the core as much: contention 1 */
+    /* contention 1: a core that copies does not compute, so nothing is hidden */
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
@@ -274,20 +286,24 @@ static int32_t dpari_calibration_find(const char *name, size_t length)
     return -1;
 }
 
-/* Returns the unit in which a constant is given. */
+/* Returns the unit in which the text form gives a constant: 1e-3 for ms, 1e-6 for us. */
 static double dpari_cal_unit(int32_t which)
 {
-    return which == DPAR_CAL_STEP_S ? 1e-3
-           : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                   which == DPAR_CAL_BASE_S || which == DPAR_CAL_HOP_S
-               ? 1e-6
-               : 1.0;
+    switch (which) {
+    case DPAR_CAL_STEP_S: return 1e-3;
+    case DPAR_CAL_LAUNCH_S:
+    case DPAR_CAL_LINK_S:
+    case DPAR_CAL_NET_S:
+    case DPAR_CAL_BASE_S:
+    case DPAR_CAL_HOP_S: return 1e-6;
+    default: return 1.0;
+    }
 }
 
-/* The constants that measurements set (bits by DPAR_CAL_*). They count as right to 10 %, about as
- * far as the tables of docs/records/accuracy.md scatter, and estimates to 20 %. Both numbers are
- * judgements; dpar_calibration_fit fits the constants themselves.
- */
+/* The constants of each generation that were set by measurements, as bits 1 << DPAR_CAL_*. Their
+ * error is assumed to be 10 %, which is about the scatter in the tables of
+ * docs/records/accuracy.md. The error of an estimated constant is assumed to be 20 %. Neither
+ * number is measured. */
 static const int16_t dpari_measured[DPAR_GEN_COUNT] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
@@ -311,42 +327,46 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
                     sizeof(dpari_default[g].source));
 }
 
-/* net_s, hop_s, net_share. Slingshot 11 under NCCL and OFI: the rows of 1, 16 and 128 MiB of two
- * GH200 nodes. EFA: two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE:
- * two nodes of A100 at 1, 64 and 8192 MiB. TCPX: as EFA of the first generation, unverified. */
+/* Sets net_s, hop_s and net_share of a transport; InfiniBand keeps the defaults of the generation.
+ * Sources: Slingshot 11 under NCCL and OFI, the rows of 1, 16 and 128 MiB of two GH200 nodes. EFA,
+ * two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE, two nodes of A100
+ * at 1, 64 and 8192 MiB. TCPX has the values of EFA1, unverified. */
 static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    static const float of[5][3] = {{10e-6f, 60e-6f, 1.0f},
-                                   {9e-6f, 130e-6f, 0.85f},
-                                   {6.5e-6f, 55e-6f, 0.89f},
-                                   {3.7e-6f, 20e-6f, 0.92f},
-                                   {9e-6f, 130e-6f, 0.85f}};
+    static const float constant[5][3] = {{10e-6f, 60e-6f, 1.0f},
+                                         {9e-6f, 130e-6f, 0.85f},
+                                         {6.5e-6f, 55e-6f, 0.89f},
+                                         {3.7e-6f, 20e-6f, 0.92f},
+                                         {9e-6f, 130e-6f, 0.85f}};
     if (transport != DPARI_IB) {
-        c->cal.value[DPAR_CAL_NET_S] = (double)of[transport - 1][0];
-        c->cal.value[DPAR_CAL_HOP_S] = (double)of[transport - 1][1];
-        c->cal.value[DPAR_CAL_NET_SHARE] = (double)of[transport - 1][2];
+        c->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
+        c->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
+        c->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
     }
 }
 
-/* Products, attention and streams of parts that differ in power or units from their generation's:
- * 500 W (torchtitan's 70B rows in 16 bits); 1200 W and 1400 W of NVL72 (Megatron-Bridge's newest
- * 70B row in 8 bits of each), Ultra's exponentials twice as many; B300 between, unverified. */
+/* Sets the shares of matrix products, attention and streaming for the chips whose power or number
+ * of units differs from the rest of their generation. h100-96 has 500 W (torchtitan's 70B rows in
+ * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
+ * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
+ * those of gb200 and gb300, unverified. */
 static void dpari_cluster_power(dpar_cluster *c)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
-    static const float of[4][3] = {
+    static const float share[4][3] = {
         {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
         for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
-            c->cal.value[DPAR_CAL_GEMM + k] = (double)of[i][k];
+            c->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
         }
     }
 }
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-/* Returns text `index` of a list of texts with `each` parts, or NULL for a negative index. */
+/* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
+ * index is negative. */
 static const char *dpari_nth(const char *list, int32_t index, int32_t each)
 {
     int32_t i;
@@ -374,7 +394,8 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const ch
     return best;
 }
 
-/* Returns the preset of a name in upper or lower case, or -1 and the nearest one in *nearest. */
+/* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
+ * and sets *nearest to the most similar name, for the message. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
                                             int32_t *nearest)
 {
@@ -404,7 +425,8 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
     dpar_text_put(&t, "'; the nearest is '");
     for (i = nearest; name(i) != NULL && found < 3; i++) {
         if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
-            dpari_text_print(&t, "%s%s", found++ > 0 ? "' or '" : "", name(i));
+            dpari_text_print(&t, "%s%s", found > 0 ? "' or '" : "", name(i));
+            found++;
         }
     }
     dpar_text_put(&t, more);
@@ -421,6 +443,7 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
+/* Copies row i of the table of chips. */
 static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
@@ -442,6 +465,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
     dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
 }
 
+/* Finds a chip by its name. */
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
@@ -477,8 +501,8 @@ static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int
     c->nodes = nodes;
     c->gpus_per_node = per_node;
     c->link_Bps = (double)dpari_gpu[i].link * 1e9;
-    c->link_switched = /* nobody wires more than eight chips to each other */
-        dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
+    /* more than eight chips in a node are never wired to each other, except for a TPU's torus */
+    c->link_switched = dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
     c->link_reduces = dpari_gpu[i].reduces;
     c->nics = 0;
     c->nic_Bps = 0.0;
@@ -489,9 +513,10 @@ static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int
     c->host_bytes = 1e12;
     dpar_halo_rates_init(&c->halo);
     dpari_copy_text(c->source, sizeof(c->source),
-                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
+                    "as given; the rest is usual for the chip: its links and one NIC per GPU", 96);
 }
 
+/* Copies row i of the table of machines. */
 static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
@@ -511,6 +536,7 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
 }
 
+/* Finds a machine by its name. */
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
@@ -519,7 +545,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         return DPAR_OK;
     }
     return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
-                                "', or say NODESxGPUS:GPU as '8x8:h100-80");
+                                "', or write NODESxGPUS:GPU, as in '8x8:h100-80");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
@@ -529,7 +555,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-/* Returns the whole number 1 .. limit that the slice consists of, or 0. */
+/* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
@@ -543,17 +569,21 @@ static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t l
     return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
 }
 
+/* Reads a finite number of at least 0. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 {
     return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
+/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
 static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
                                                 const char *form)
 {
     return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
+/* The keys of the text form, in the order of dpari_key_name. The names of the calibration constants
+ * are keys too. */
 enum {
     DPARI_KEY_NODES,
     DPARI_KEY_GPUS,
@@ -582,7 +612,7 @@ enum {
     DPARI_KEY_HALO_FAR,
     DPARI_KEY_SETTINGS,
     DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
+    DPARI_KEY_MACHINE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
     DPARI_KEYS
 };
 
@@ -610,32 +640,38 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
     return 1;
 }
 
-/* Reads "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. Returns 0 if it is not of
+ * this form, if the curve is full, or if the bytes do not exceed those of the point before. */
 static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
 {
-    double of[3] = {0.0, 0.0, 0.0};
-    size_t k, at = 0;
+    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
+    size_t k = 0, at = 0;
     int32_t i;
-    for (i = 0; i < 3; i++, at = k + 1) {
-        for (k = at; k < n && s[k] != 'x'; k++) {
+    for (i = 0; i < 3; i++) {
+        k = at;
+        while (k < n && s[k] != 'x') {
+            k++;
         }
-        if (at >= n || !dpari_cluster_real(s + at, k - at, &of[i]) || of[i] <= 0.0 ||
-            of[i] > 1e15) {
+        if (at >= n || !dpari_cluster_real(s + at, k - at, &number[i]) || number[i] <= 0.0 ||
+            number[i] > 1e15) {
             return 0;
         }
+        at = k + 1;
     }
-    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
-        (v->count > 0 && of[1] <= v->bytes[v->count - 1])) {
+    if (k < n || number[0] < 2.0 || number[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
+        (v->count > 0 && number[1] <= v->bytes[v->count - 1])) {
         return 0;
     }
-    v->ranks = (int32_t)of[0];
-    v->bytes[v->count] = of[1];
-    v->seconds[v->count++] = of[2] * 1e-6;
+    v->ranks = (int32_t)number[0];
+    v->bytes[v->count] = number[1];
+    v->seconds[v->count] = number[2] * 1e-6;
+    v->count++;
     return 1;
 }
 
-/* The place of each number, in doubles from the beginning of dpar_cluster, and its unit. The keys
- * begin with nvlink. */
+/* For each key from nvlink on, the field of dpar_cluster that it sets, counted in doubles from the
+ * beginning of the struct, and the index of its unit in dpari_key_unit. -1 for a key that sets no
+ * double. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -664,6 +700,7 @@ static const struct {
 #undef DPARI_PLACE
 static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
 
+/* Sets the number of a key. Returns 0 for "machine", which is not a number. */
 static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
@@ -671,7 +708,7 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
     case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
     case DPARI_KEY_SETTINGS: break;
-    case DPARI_KEY_BASE: return 0;
+    case DPARI_KEY_MACHINE: return 0;
     default:
         ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
             v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
@@ -679,8 +716,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     return 1;
 }
 
-/* Replaces the chip. In a text like 8x8:GPU it brings its own links; a named machine keeps its
- * links. */
+/* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
+ * was named keeps its own. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -700,8 +737,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char
     return DPAR_OK;
 }
 
-/* Sets nodes= or gpus=. NICs follow the number of GPUs per node; a second node brings NICs if there
- * were none. */
+/* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
+ * of GPUs per node changes, the number of NICs changes in proportion. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -723,7 +760,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
     return DPAR_OK;
 }
 
-/* Reports "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+/* Reports "no setting of a machine is called 'nvlnk'; the nearest is 'nvlink' ...". */
 static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
@@ -738,10 +775,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     }
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
+    dpari_text_print(&t, "'; the nearest is '%s", best);
     return dpari_say(DPAR_E_PARSE, why,
-                     "'%s'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                     "hbm tflops pcie host nvme and more (cluster.h)",
+                     "no setting of a machine is called '%s'. Common ones: nodes gpus gpu nvlink "
+                     "nic taper memory hbm tflops pcie host nvme; dpar_cluster_read lists all",
                      text);
 }
 
@@ -777,29 +814,32 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_shape(c, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
-        return dpari_cluster_nics(c, s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why, "'%.*s': NICs are COUNTxGB/s, as nic=8x50");
+        if (!dpari_cluster_nics(c, s + k + 1, n - k - 1)) {
+            return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
+        }
+        return DPAR_OK;
     }
-    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
-        return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_cluster_bad(
-                         s, n, why,
-                         "'%.*s': RANKSxBYTESxMICROSECONDS was expected, by ascending "
-                         "bytes, 16 at most");
+    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
+        if (!dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
+            return dpari_cluster_bad(
+                s, n, why,
+                "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+                "ascending bytes and at most 16 points");
+        }
+        return DPAR_OK;
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
-        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
+        c->cal.error[cal] = 0.0; /* unknown: the default's error says nothing about this value */
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v)
-               ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'%.*s' may only come first, before the settings");
+    if (!dpari_cluster_number(c, key, v)) {
+        return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
+    }
+    return DPAR_OK;
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -807,7 +847,9 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
 {
     char text[80];
     dpar_text t;
-    n = n > 0 && s[n - 1] == ':' ? n - 1 : n;
+    if (n > 0 && s[n - 1] == ':') {
+        n--;
+    }
     dpar_text_init(&t, text, sizeof text);
     dpari_text_slice(&t, s, n < 24 ? n : 24);
     dpar_text_put(&t, "' lacks the GPU: '");
@@ -819,7 +861,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
                      text);
 }
 
-/* Returns 1 for digits, or digits x digits. */
+/* Returns 1 for a text like "16" or "2x8", otherwise 0. */
 static int dpari_cluster_is_counts(const char *s, size_t n)
 {
     size_t i, x = 0;
@@ -833,8 +875,8 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0;
-    int32_t a, b;
+    size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
+    int32_t nodes, per_node;
     dpar_status st;
     while (colon < n && s[colon] != ':') {
         colon++;
@@ -846,38 +888,43 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         return dpari_cluster_no_gpu(s, n, why);
     }
     if (colon < n) {
-        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
-        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
-                      : dpari_cluster_count(s, colon, 65536);
-        if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
+        if (x < colon) {
+            nodes = dpari_cluster_count(s, x, 10000000);
+            per_node = dpari_cluster_count(s + x + 1, colon - x - 1, 65536);
+        } else {
+            nodes = 1;
+            per_node = dpari_cluster_count(s, colon, 65536);
+        }
+        if ((x < colon && s[x] != 'x' && s[x] != 'X') || nodes == 0 || per_node == 0) {
             return dpari_cluster_bad(
                 s, n, why,
                 "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                "to 65536 GPUs, as 8x8:h100-80");
+                "to 65536 GPUs, as in 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(c, a, b);
+            dpari_cluster_of_gpus(c, nodes, per_node);
             dpari_copy_text(c->name, sizeof(c->name), s, n);
         }
         return st;
     }
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
-        a = dpari_cluster_count(s, x, 10000000);
-        if (a == 0) {
+        nodes = dpari_cluster_count(s, x, 10000000);
+        if (nodes == 0) {
             return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            c->nodes = a;
+            c->nodes = nodes;
         }
         return st;
     }
     return dpari_cluster_slice(c, s, n, why);
 }
 
-/* Finds the next item: up to a comma or the end of the line, without blanks and comments around it.
- */
+/* Finds the next item, which ends at a comma, a comment or the end of the line. Sets *start to its
+ * beginning and *at to the position after it. Returns its length without blanks, or 0 if there are
+ * no more items. */
 static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
                                             size_t *start)
 {
@@ -904,13 +951,15 @@ static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size
     return end - *start;
 }
 
-/* Removes the blanks of "key = value", as people write it in files. */
+/* Copies an item without blanks, because people write "key = value" in files. Returns the length of
+ * the copy. */
 static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
     for (i = 0; i < n && k + 1 < room; i++) {
         if (s[i] != ' ' && s[i] != '\t') {
-            to[k++] = s[i];
+            to[k] = s[i];
+            k++;
         }
     }
     to[k] = 0;
@@ -924,7 +973,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
 {
     char item[96];
     size_t at = 0, start, n;
-    while ((n = dpari_cluster_item(text, bytes, &at, &start)) > 0) {
+    for (;;) {
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
         if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
             dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
@@ -936,10 +989,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
         }
     }
     return dpari_say(DPAR_E_PARSE, why,
-                     "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
-                     "gpu=NAME, nodes=N, gpus=N");
+                     "the settings name no machine: begin with one (derecho, 8x8:h100-80) or give "
+                     "gpu=NAME, nodes=N and gpus=N");
 }
 
+/* Returns 1 if an item has a '=', otherwise 0. */
 static int dpari_cluster_is_setting(const char *item, size_t n)
 {
     size_t i = 0;
@@ -967,7 +1021,8 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
     return dpari_say(st, why, "line %d: %s", line, was.text);
 }
 
-/* Counts the settings after "settings=#", because a file that was cut short has fewer. */
+/* Counts down the settings that "settings=N" announced. At the end of the text, where n is 0, it
+ * fails if some are missing, because then the file was cut short. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -975,10 +1030,11 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
         *left = dpari_cluster_count(item + 9, n - 9, 10000);
     }
-    return n > 0 || *left == 0
-               ? DPAR_OK
-               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
-                           *left);
+    if (n == 0 && *left > 0) {
+        return dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
+                         *left);
+    }
+    return DPAR_OK;
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
@@ -1015,11 +1071,15 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             st = dpari_cluster_setting(c, item, n, pass, why);
         }
     }
-    return st != DPAR_OK ? dpari_cluster_line(text, bytes, start, st, why)
-           : items > 0   ? DPAR_OK
-                         : dpari_say(DPAR_E_PARSE, why,
-                                     "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                       "NODESxGPUS:GPU (8x8:h100-80)");
+    if (st != DPAR_OK) {
+        return dpari_cluster_line(text, bytes, start, st, why);
+    }
+    if (items == 0) {
+        return dpari_say(DPAR_E_PARSE, why,
+                         "no machine: give a preset (derecho, dgx-h100 ...) or "
+                         "NODESxGPUS:GPU (8x8:h100-80)");
+    }
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
@@ -1050,11 +1110,13 @@ static int dpari_positive(double v, double limit)
     return v > 0.0 && v <= limit;
 }
 
+/* Returns 1 if v is 0 to 1e18, otherwise 0 (also for NaN). */
 static int dpari_not_negative(double v)
 {
     return v >= 0.0 && v <= 1e18;
 }
 
+/* Checks the chip, the links, the NICs and the host. */
 static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
@@ -1067,8 +1129,8 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
         return dpari_wrong(why,
-                           "links must be positive, of at most 1e9 GB/s: %d nodes of %d GPUs need "
-                           "nvlink=GB/s and nic=COUNTxGB/s (there are %d NICs)",
+                           "%d nodes of %d GPUs with %d NICs: the bandwidths nvlink=GB/s and "
+                           "nic=COUNTxGB/s must be positive and at most 1e9 GB/s",
                            c->nodes, c->gpus_per_node, c->nics);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
@@ -1082,7 +1144,7 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpari_text_fixed(&t, c->taper, 3);
-        return dpari_wrong(why, "taper=%s: it is a share above 0, at most 1", text);
+        return dpari_wrong(why, "taper=%s must be a share above 0 and at most 1", text);
     }
     return DPAR_OK;
 }
@@ -1094,7 +1156,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_wrong(why, "a cluster has 1 to 100000000 GPUs: %d nodes of %d GPUs", c->nodes,
+        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs", c->nodes,
                            c->gpus_per_node);
     }
     st = dpari_cluster_check_numbers(c, why);
@@ -1103,8 +1165,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' is a share: above 0, at most 2 (1 = all)"
-                                   : "calibration '%s' is out of its range: 0 to 10 (seconds)",
+                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                                   : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }
     }
@@ -1127,7 +1189,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
         sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
     } else if (gpus % c->gpus_per_node != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is no whole number of nodes of %d", gpus,
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is not a multiple of %d GPUs per node", gpus,
                          c->gpus_per_node);
     } else {
         sized.nodes = gpus / c->gpus_per_node;

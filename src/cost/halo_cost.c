@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Predicts a halo exchange from the sides of a block: its bytes, its contiguous runs, and whether
- * the neighbour is on the same node. The best grid is found by trying all of them. */
+/* Predicts the time of a halo exchange. For each side of a block it counts the bytes, the
+ * contiguous runs of memory and whether the neighbour is on the same node, and prices them with the
+ * rates of the machine. Not all ranks are counted: those of the first node and of a node in the
+ * middle of the grid stand for the others, which keeps a prediction fast on many ranks.
+ *
+ * dpar_halo_cost_choose prices every factorisation of the ranks with every order of the axes, and
+ * takes the fastest. */
 #include "halo_cost.h"
 
 #include "../base/arith.h"
@@ -16,117 +21,129 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
-static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
-                                                   const dpar_halo_rates *r,
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *job,
+                                                   const dpar_halo_rates *rates,
                                                    const dpar_halo_cost *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
-    if (!j || !grid) {
-        return dpari_wrong(why, "job or grid is NULL");
+    if (!job || !grid) {
+        return dpari_wrong(why, "dpar_halo_cost: job or grid is NULL");
     }
-    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
-        j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
+    if (job->ranks < 1 || job->dims < 1 || job->dims > DPAR_MAX_DIMS || job->per_node < 0 ||
+        job->bytes < 1 || job->contiguous_bytes < 0 || job->contiguous_bytes > job->bytes) {
         return dpari_wrong(
             why,
-            "%d ranks, %d a node, %d dims, %ld bytes a cell: ranks and bytes are positive, "
-            "dims 1 to 6",
-            j->ranks, j->per_node, j->dims, j->bytes);
+            "ranks=%d, per_node=%d, dims=%d, bytes=%ld, contiguous_bytes=%ld: ranks and bytes must "
+            "be at least 1, per_node at least 0, dims 1 to 6, contiguous_bytes 0 to bytes",
+            job->ranks, job->per_node, job->dims, job->bytes, job->contiguous_bytes);
     }
-    if (dpari_stencil_axes(j->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", j->shape);
+    if (dpari_stencil_axes(job->shape, 1) == 0) {
+        return dpari_wrong(why, "shape=%d must be DPAR_STENCIL_STAR, _EDGES or _BOX", job->shape);
     }
-    for (d = 0; d < j->dims; d++) {
-        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_wrong(why, "dim %d has %ld cells and a halo of %ld", d, j->cells[d],
-                               j->width[d]);
+    for (d = 0; d < job->dims; d++) {
+        if (job->cells[d] < 1 || job->width[d] < 0 || job->width[d] > INT64_C(1) << 40) {
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, width=%ld 0 to 2^40", d,
+                               job->cells[d], job->width[d]);
         }
-        if (j->cells[d] > INT64_C(1) << 60 ||
-            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
-            cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes");
+        if (job->cells[d] > INT64_C(1) << 60 ||
+            !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
+            cells > INT64_MAX / 4 / job->bytes) {
+            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
         }
     }
-    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0) || !(r->cache_bytes >= 0) || !(r->far_s >= 0) ||
-        !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
-        !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
-        !dpari_finite(r->nic_Bps)) {
-        return dpari_wrong(why, "a rate is negative, infinite or not a number");
+    if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
+        !(rates->message_s >= 0) || !(rates->nic_Bps >= 0) || !(rates->cache_bytes >= 0) ||
+        !(rates->far_s >= 0) || !dpari_finite(rates->cache_bytes) || !dpari_finite(rates->far_s) ||
+        !dpari_finite(rates->copy_Bps) || !dpari_finite(rates->run_s) ||
+        !dpari_finite(rates->peer_s) || !dpari_finite(rates->message_s) ||
+        !dpari_finite(rates->nic_Bps)) {
+        return dpari_wrong(why, "rates: each must be finite and at least 0, copy_Bps above 0");
     }
     return DPAR_OK;
 }
 
-enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+/* Bytes of a run from which a peer on the same node reads it in place. Shorter runs are packed,
+ * which copies them twice. */
+enum { DPARI_HALO_LONG = 64 };
 
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank ------------------------------------------------------------------------------- */
 
+/* What one rank receives, and the time of its copies. */
 typedef struct dpari_halo_sum {
     double copy_s;
-    int64_t bytes, away; /* received; of them from other nodes */
-    int32_t peers, messages;
+    int64_t bytes;
+    int64_t away;     /* the part of `bytes` that is received from other nodes */
+    int32_t peers;    /* neighbours on the same node, the rank itself not counted */
+    int32_t messages; /* neighbours on other nodes */
 } dpari_halo_sum;
 
-/* Returns the rank of a neighbour, or -1 beyond an open end. */
-static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Returns the rank of the neighbour on a side, or -1 if the grid ends there. side[d] is -1, 0 or 1.
+ */
+static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                     const int32_t *coord, const int32_t *side)
 {
     int32_t d, rank = 0;
-    for (d = 0; d < j->dims; d++) {
+    for (d = 0; d < job->dims; d++) {
         int32_t at = coord[d] + side[d];
-        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
+        if ((at < 0 || at >= grid->parts[d]) && (job->periodic >> d & 1u) == 0) {
             return -1;
         }
-        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
+        rank += (at + grid->parts[d]) % grid->parts[d] * grid->stride[d];
     }
     return rank;
 }
 
-/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. */
-static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. A run
+ * extends over the fastest dim that has a halo and all dims after it, because those have no ghost
+ * cells between their elements. */
+static void dpari_halo_cost_piece(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
-    int32_t d, whole = 1; /* the dims after this one are held in one piece */
-    *bytes = j->bytes;
-    *runs = j->contiguous_bytes > 0 ? j->bytes / j->contiguous_bytes : 1;
-    for (d = j->dims - 1; d >= 0; d--) {
-        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
+    int32_t d;
+    int32_t whole = 1; /* 1 while all dims after this one have no halo */
+    *bytes = job->bytes;
+    *runs = job->contiguous_bytes > 0 ? job->bytes / job->contiguous_bytes : 1;
+    for (d = job->dims - 1; d >= 0; d--) {
+        int64_t n = side[d] != 0 ? job->width[d] : dpari_ceil_div(job->cells[d], grid->parts[d]);
         *bytes *= n;
         *runs *= whole ? 1 : n;
-        whole = whole && j->width[d] == 0;
+        whole = whole && job->width[d] == 0;
     }
 }
 
-/* Returns the seconds of a run, which depend on whether the block with its halo stays in the cache.
- */
-static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                  const dpar_halo_cost *g)
+/* Returns the seconds of a run, which are more if the block and its halo exceed the cache. */
+static double dpari_halo_cost_run(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                  const dpar_halo_cost *grid)
 {
-    double block = (double)j->bytes;
+    double block = (double)job->bytes;
     int32_t d;
-    for (d = 0; d < j->dims; d++) {
-        block *= (double)(dpari_ceil_div(j->cells[d], g->parts[d]) + 2 * j->width[d]);
+    for (d = 0; d < job->dims; d++) {
+        block *= (double)(dpari_ceil_div(job->cells[d], grid->parts[d]) + 2 * job->width[d]);
     }
-    return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
+    return rates->cache_bytes > 0 && block > rates->cache_bytes ? rates->far_s : rates->run_s;
 }
 
-static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 const dpar_halo_cost *g, int32_t rank, const int32_t *coord,
+/* Adds the halo that a rank receives on one side. */
+static void dpari_halo_cost_side(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 const dpar_halo_cost *grid, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
 {
     int64_t bytes, runs;
     int32_t copies;
-    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
-    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
-    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
+    const int32_t node = job->per_node > 0 ? job->per_node : job->ranks;
+    const int32_t peer = dpari_halo_cost_peer(job, grid, coord, side);
+    dpari_halo_cost_piece(job, grid, side, &bytes, &runs);
     if (peer < 0 || bytes == 0) {
         return;
     }
     sum->bytes += bytes;
-    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
-    sum->copy_s +=
-        copies * ((double)bytes / r->copy_Bps + (double)runs * dpari_halo_cost_run(j, r, g));
+    copies = 1;
+    if (peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG)) {
+        copies = 2; /* packed and unpacked */
+    }
+    sum->copy_s += copies * ((double)bytes / rates->copy_Bps +
+                             (double)runs * dpari_halo_cost_run(job, rates, grid));
     if (peer / node != rank / node) {
         sum->away += bytes;
         sum->messages++;
@@ -136,24 +153,24 @@ static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_r
 }
 
 /* Sums all sides of a rank. A peer on several sides is counted once for each. */
-static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
+static void dpari_halo_cost_rank(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 const dpar_halo_cost *grid, int32_t rank, dpari_halo_sum *sum)
 {
     int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
     dpari_zero(sum, sizeof *sum);
-    for (d = 0; d < j->dims; d++) {
-        coord[d] = rank / g->stride[d] % g->parts[d];
+    for (d = 0; d < job->dims; d++) {
+        coord[d] = rank / grid->stride[d] % grid->parts[d];
         side[d] = -1;
     }
     for (;;) {
         int32_t sides = 0;
-        for (d = 0; d < j->dims; d++) {
+        for (d = 0; d < job->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides > 0 && sides <= dpari_stencil_axes(j->shape, j->dims)) {
-            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
+        if (sides > 0 && sides <= dpari_stencil_axes(job->shape, job->dims)) {
+            dpari_halo_cost_side(job, rates, grid, rank, coord, side, sum);
         }
-        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
+        for (d = job->dims - 1; d >= 0 && side[d] == 1; d--) {
             side[d] = -1;
         }
         if (d < 0) {
@@ -163,80 +180,96 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* Enters the ranks [first, last) of a node into the figures of the grid. */
-static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                            dpar_halo_cost *g, int32_t first, int32_t last)
+/* Raises the figures of the grid to those of the ranks [first, last) of one node, where they are
+ * higher. */
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *job,
+                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                            int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;
     int32_t k;
     for (k = first; k < last; k++) {
         dpari_halo_sum sum;
-        dpari_halo_cost_rank(j, r, g, k, &sum);
+        dpari_halo_cost_rank(job, rates, grid, k, &sum);
         away += sum.away;
-        network = dpari_mostf(network, sum.messages * r->message_s);
-        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
-        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
-        g->bytes = dpari_most(g->bytes, sum.bytes);
-        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
+        network = dpari_mostf(network, sum.messages * rates->message_s);
+        grid->copy_s = dpari_mostf(grid->copy_s, sum.copy_s);
+        grid->seconds = dpari_mostf(grid->seconds, sum.copy_s + sum.peers * rates->peer_s);
+        grid->bytes = dpari_most(grid->bytes, sum.bytes);
+        grid->peers = (int32_t)dpari_most(grid->peers, sum.peers + sum.messages);
     }
-    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
-    g->network_s = dpari_mostf(g->network_s, network);
-    g->network_bytes = dpari_most(g->network_bytes, away);
+    if (away > 0 && rates->nic_Bps > 0) {
+        network += (double)away / rates->nic_Bps;
+    }
+    grid->network_s = dpari_mostf(grid->network_s, network);
+    grid->network_bytes = dpari_most(grid->network_bytes, away);
 }
 
-static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
-                                 dpar_halo_cost *g)
+/* Predicts the figures of a grid from its first node and the node of a rank in its middle. */
+static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
+                                 dpar_halo_cost *grid)
 {
-    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
+    const int32_t node =
+        job->per_node > 0 && job->per_node < job->ranks ? job->per_node : job->ranks;
     int32_t d, middle = 0;
-    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
-        middle += g->parts[d] / 2 * g->stride[d];
+    for (d = 0; d < job->dims; d++) { /* a rank with neighbours on all sides, if there is one */
+        middle += grid->parts[d] / 2 * grid->stride[d];
     }
     middle = middle / node * node;
-    g->seconds = g->copy_s = g->network_s = 0;
-    g->bytes = g->network_bytes = 0;
-    g->peers = 0;
-    dpari_halo_cost_node(j, r, g, 0, node);
+    grid->seconds = grid->copy_s = grid->network_s = 0;
+    grid->bytes = grid->network_bytes = 0;
+    grid->peers = 0;
+    dpari_halo_cost_node(job, rates, grid, 0, node);
     if (middle > 0) {
-        dpari_halo_cost_node(j, r, g, middle,
-                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
+        dpari_halo_cost_node(job, rates, grid, middle,
+                             (int32_t)dpari_least((int64_t)middle + node, job->ranks));
     }
-    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
+    grid->seconds = dpari_mostf(grid->seconds, grid->copy_s + grid->network_s);
 }
 
-/* ---- grids ------------------------------------------------------------------------------------
- */
+/* ---- grids ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
+/* Checks that the parts multiply to the ranks, and that the strides order the axes: the fastest
+ * axis has stride 1, and each other one the product of the parts of all faster axes. */
+static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                          dpar_why *why)
 {
     int32_t d, k, ranks = 1, used = 0;
-    for (d = 0; d < j->dims; d++) {
-        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_wrong(why, "dim %d: %d parts of %ld cells, %d ranks in all", d,
-                               g->parts[d], j->cells[d], j->ranks);
+    for (d = 0; d < job->dims; d++) {
+        if (grid->parts[d] < 1 || grid->parts[d] > job->cells[d] ||
+            grid->parts[d] > job->ranks / ranks) {
+            return dpari_wrong(why,
+                               "dim %d: parts=%d must be 1 to its %ld cells, and all parts "
+                               "multiply to %d ranks",
+                               d, grid->parts[d], job->cells[d], job->ranks);
         }
-        ranks *= g->parts[d];
+        ranks *= grid->parts[d];
     }
-    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
-        for (d = k = 0; k < j->dims; k++) {
-            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+    for (ranks = 1; used < job->dims; used++) { /* the axes, from the fastest on */
+        d = 0;
+        for (k = 0; k < job->dims; k++) {
+            if (grid->stride[k] == ranks && grid->parts[k] > 1) {
+                d = k;
+            }
         }
-        if (g->parts[d] == 1 || g->stride[d] != ranks) {
+        if (grid->parts[d] == 1 || grid->stride[d] != ranks) {
             break;
         }
-        ranks *= g->parts[d];
+        ranks *= grid->parts[d];
     }
-    for (d = 0, k = 1; d < j->dims; d++) {
-        k *= g->parts[d];
-        if (g->stride[d] < 1) {
-            return dpari_wrong(why, "dim %d: a stride of %d", d, g->stride[d]);
+    k = 1;
+    for (d = 0; d < job->dims; d++) {
+        k *= grid->parts[d];
+        if (grid->stride[d] < 1) {
+            return dpari_wrong(why, "dim %d: stride=%d must be at least 1", d, grid->stride[d]);
         }
     }
-    if (k != j->ranks || ranks != j->ranks) {
-        return dpari_wrong(why, "the parts make %d ranks, not %d, or the strides not all", k,
-                           j->ranks);
+    if (k != job->ranks) {
+        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
+    }
+    if (ranks != job->ranks) {
+        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
     }
     return DPAR_OK;
 }
@@ -246,22 +279,35 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
                                             dpar_why *why)
 {
     dpar_halo_rates usual;
-    dpar_status s;
-    dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
-    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
-    if (s == DPAR_OK) {
-        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    dpar_status st;
+    if (!rates) {
+        dpar_halo_rates_init(&usual);
+        rates = &usual;
     }
-    return s;
+    st = dpari_halo_job_check(job, rates, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_halo_grid_check(job, grid, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_halo_cost_grid(job, rates, grid);
+    return DPAR_OK;
+}
+
+static void dpari_halo_swap(int32_t *order, int32_t i, int32_t k)
+{
+    const int32_t first = order[i];
+    order[i] = order[k];
+    order[k] = first;
 }
 
 /* Advances to the next permutation of n numbers in lexicographic order. Returns 1, or 0 after the
- * last.
- */
+ * last. */
 static int dpari_halo_next_order(int32_t *order, int32_t n)
 {
-    int32_t i = n - 2, k = n - 1, t;
+    int32_t i = n - 2, k = n - 1;
     while (i >= 0 && order[i] > order[i + 1]) {
         i--;
     }
@@ -271,26 +317,28 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
     while (order[k] < order[i]) {
         k--;
     }
-    t = order[i], order[i] = order[k], order[k] = t;
-    for (i++, k = n - 1; i < k; i++, k--) {
-        t = order[i], order[i] = order[k], order[k] = t;
+    dpari_halo_swap(order, i, k);
+    for (i++, k = n - 1; i < k; i++, k--) { /* the rest descends: reverse it */
+        dpari_halo_swap(order, i, k);
     }
     return 1;
 }
 
-/* Tries the orders of the axes for these parts. `best` has seconds < 0 while there is none. */
-static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+/* Tries all orders of the axes for these parts, and sets *best if one of them is faster.
+ * best->seconds is negative as long as there is no grid. On a single node the order does not
+ * matter. */
+static void dpari_halo_best_order(const dpar_halo_cost_desc *job, const dpar_halo_rates *rates,
                                   const int32_t *parts, dpar_halo_cost *best)
 {
     int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
-    int32_t found = 0; /* of these parts */
-    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
-    dpar_halo_cost g;
-    dpari_zero(&g, sizeof g);
-    for (d = 0; d < j->dims; d++) {
-        g.parts[d] = parts[d];
-        g.stride[d] = 1;
-        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+    int32_t found = 0; /* 1 after the first order of these parts */
+    const int one_node = job->per_node == 0 || job->per_node >= job->ranks;
+    dpar_halo_cost grid;
+    dpari_zero(&grid, sizeof grid);
+    for (d = 0; d < job->dims; d++) {
+        grid.parts[d] = parts[d];
+        grid.stride[d] = 1;
+        if (parts[d] > 1) { /* the first order makes the last dim the fastest axis */
             axis[n] = d;
             order[n] = n;
             n++;
@@ -300,13 +348,14 @@ static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_
         int32_t stride = 1;
         for (k = 0; k < n; k++) {
             d = axis[n - 1 - order[k]];
-            g.stride[d] = stride;
+            grid.stride[d] = stride;
             stride *= parts[d];
         }
-        dpari_halo_cost_grid(j, r, &g);
-        if (best->seconds < 0 || g.seconds < best->seconds ||
-            (g.seconds <= best->seconds && !found)) {
-            *best = g;
+        dpari_halo_cost_grid(job, rates, &grid);
+        /* of equally fast grids the later parts win, and of their orders the first */
+        if (best->seconds < 0 || grid.seconds < best->seconds ||
+            (grid.seconds <= best->seconds && !found)) {
+            *best = grid;
         }
         found = 1;
     } while (!one_node && dpari_halo_next_order(order, n));
@@ -317,14 +366,16 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
                                                       dpar_halo_cost *grid, dpar_why *why)
 {
     dpar_halo_rates usual;
-    const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_cost best;
-    dpar_status s;
-    dpar_halo_rates_init(&usual);
-    s = dpari_halo_job_check(job, r, grid, why);
-    if (s != DPAR_OK) {
-        return s;
+    dpar_status st;
+    if (!rates) {
+        dpar_halo_rates_init(&usual);
+        rates = &usual;
+    }
+    st = dpari_halo_job_check(job, rates, grid, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
@@ -334,11 +385,12 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
             fits = fits && parts[d] <= job->cells[d];
         }
         if (fits) {
-            dpari_halo_best_order(job, r, parts, &best);
+            dpari_halo_best_order(job, rates, parts, &best);
         }
     }
     if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "%d ranks: no grid gives each a cell", job->ranks);
+        return dpari_say(DPAR_E_NONE, why,
+                         "no process grid gives each of %d ranks at least one cell", job->ranks);
     }
     *grid = best;
     return DPAR_OK;
@@ -350,7 +402,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
     dpar_halo_rates usual;
     double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
     dpar_halo_rates_init(&usual);
-    rates = rates ? rates : &usual;
+    if (!rates) {
+        rates = &usual;
+    }
     for (; n > 0; n--, neighbour++) {
         const double bytes = (double)neighbour->bytes;
         copies +=
@@ -362,6 +416,8 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
             peers += rates->peer_s;
         }
     }
-    messages += rates->nic_Bps > 0 ? away / rates->nic_Bps : 0.0;
+    if (rates->nic_Bps > 0) {
+        messages += away / rates->nic_Bps;
+    }
     return copies + dpari_mostf(peers, messages);
 }

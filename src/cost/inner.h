@@ -9,11 +9,12 @@
 
 /* cluster.c */
 
-/* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
- * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
- * and a name with a suffix are near as well. */
+/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
+ * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
+/* Returns the number of GPUs of a machine. */
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
     return c->nodes * c->gpus_per_node;
@@ -29,20 +30,21 @@ DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
 /* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
  * run of that year is known, m->note says so. */
 DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
-/* A generation of a software stack. */
+/* A software stack as it was in some years. */
 typedef struct dpari_generation {
-    int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
-    int8_t by_work;        /* 1 if it cuts stages by work, the head included */
-    int8_t copies;         /* bytes per parameter that ZeRO-3 copies in addition to its messages */
-    int8_t sliced; /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
-                    * tensor in a call of its own */
-    int8_t once;   /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written */
+    int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
+    int8_t overlap; /* bits DPAR_OVERLAP_* */
+    int8_t by_work; /* 1 if it cuts stages by work, the head included */
+    int8_t copies;  /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                     * tensor in a call of its own */
+    int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
+     * written. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
-    int16_t from, to; /* years of its runs */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
 DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);

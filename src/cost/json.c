@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The JSON reader. It is a state machine: `expect` says what may come next, and one bit per level
- * remembers whether the level is an object or an array. */
+/* The JSON reader. It is a state machine: `expect` says what may come next in the text, and one bit
+ * per level of nesting remembers whether the level is an object or an array. The reader of
+ * config.json files (models.c) calls dpari_json_next until it returns DPARI_JSON_END. */
 #include "json.h"
 
 #include "../base/inner.h"
@@ -24,6 +25,7 @@ DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t byte
     j->expect = DPARI_JSON_VALUE;
 }
 
+/* Reports an error with the line and the column of the reader. A column is a byte. */
 static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
@@ -35,6 +37,7 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
     return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
+/* Skips blanks. */
 static void dpari_json_blanks(dpari_json *j)
 {
     while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
@@ -69,19 +72,20 @@ static size_t dpari_json_escape(const dpari_json *j)
     return c == 'u' ? 6 : 0;
 }
 
-/* Reads a string from its opening quote on. `at` is then after the closing one. */
+/* Reads a string from its opening quote on, and advances to the byte after its closing quote. */
 static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
-    size_t start = ++j->at;
+    size_t start = j->at + 1;
+    j->at = start;
     while (j->at < j->bytes && j->text[j->at] != '"') {
         size_t step = 1;
         if ((unsigned char)j->text[j->at] < 0x20u) {
-            return dpari_json_fail(j, why, "a control character inside a string");
+            return dpari_json_fail(j, why, "a string contains a control character");
         }
         if (j->text[j->at] == '\\') {
             step = dpari_json_escape(j);
             if (step == 0) {
-                return dpari_json_fail(j, why, "an escape that does not exist");
+                return dpari_json_fail(j, why, "a string contains an unknown escape");
             }
         }
         j->at += step;
@@ -96,6 +100,7 @@ static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, d
     return DPAR_OK;
 }
 
+/* Returns the number of digits at a position. */
 static size_t dpari_json_digits(const dpari_json *j, size_t at)
 {
     size_t n = 0;
@@ -107,9 +112,11 @@ static size_t dpari_json_digits(const dpari_json *j, size_t at)
 
 static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    size_t start = j->at;
+    size_t at = start + (j->text[start] == '-');
+    size_t n = dpari_json_digits(j, at);
     if (n == 0 || (n > 1 && j->text[at] == '0')) {
-        return dpari_json_fail(j, why, "not a number");
+        return dpari_json_fail(j, why, "a number is malformed");
     }
     at += n;
     if (at < j->bytes && j->text[at] == '.') {
@@ -134,9 +141,10 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
     return DPAR_OK;
 }
 
+/* Reads true, false, null and the words that are read as null. */
 static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    /* Python's json writes the last three, which RFC 8259 does not have: as if nothing was said */
+    /* The last three are not JSON, but Python's json module writes them. They are read as null. */
     static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
     for (i = 0; i < 6; i++) {
@@ -150,16 +158,18 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
+/* Sets what may follow a complete value. */
 DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
+/* Enters an object or an array. */
 static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
-        return dpari_json_fail(j, why, "nested more than 64 deep");
+        return dpari_json_fail(j, why, "nested more than 64 levels deep");
     }
     item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
@@ -170,11 +180,13 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
+/* Returns 1 if the innermost level is an object, and 0 if it is an array or the top level. */
 DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
 
+/* Leaves the innermost object or array. */
 static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
 {
     item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
@@ -185,6 +197,7 @@ static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
     return DPAR_OK;
 }
 
+/* Reads a value, or only the opening bracket of an object or array. */
 static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -211,6 +224,7 @@ static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_w
     return st;
 }
 
+/* Reads the name of a member and the ':' behind it. */
 static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -243,9 +257,13 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
     dpari_json_blanks(j);
-    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends after a ','");
+    }
+    return DPAR_OK;
 }
 
+/* Reads the next item. On an error the reader may have advanced. */
 static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -253,8 +271,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
         item->kind = DPARI_JSON_END;
-        return j->at == j->bytes ? DPAR_OK
-                                 : dpari_json_fail(j, why, "more text after the end of the value");
+        if (j->at < j->bytes) {
+            return dpari_json_fail(j, why, "more text after the end of the value");
+        }
+        return DPAR_OK;
     }
     if (j->at >= j->bytes) {
         return dpari_json_fail(j, why, "the text ends too early");
@@ -268,7 +288,10 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     if (st == DPAR_OK && dpari_json_in_object(j)) {
         st = dpari_json_key(j, item, why);
     }
-    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_json_value(j, item, why);
 }
 
 DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
@@ -279,7 +302,7 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item,
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *j = after; /* on an error the reader does not advance, so the next call fails alike */
         *item = found;
     }
     return st;

@@ -27,7 +27,7 @@ typedef struct dpari_json {
     size_t at;
     uint64_t objects; /* bit d is set if level d is an object */
     int32_t depth;
-    int32_t expect; /* private */
+    int32_t expect; /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {

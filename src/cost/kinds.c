@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Sorts plans into kinds by what they need in the program that runs them. The planner calls
- * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
+/* Sorts plans into kinds by the features that they need in the program that runs them, and keeps
+ * the fastest plan of each kind. During a search for dpar_plan_recommend the planner calls
+ * dpari_kind_keep for each plan that fits; recommend.c then chooses among the kinds. */
 #include "kinds.h"
 
+/* An in-node link counts as PCIe if it is slower than 130 GB/s and hardly faster than the chip's
+ * path to the host. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
 
-/* Returns 1 if a plan is not recommended while another one fits. Tensor parallelism waits for
- * messages in every layer; over PCIe and between nodes they are slow, and their predictions are the
- * least certain. Cut experts are not found in existing programs. */
+/* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
+ * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
+ * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_cluster *c = job->cluster;
     return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
 }
 
+/* Returns the kind of a plan, as bits DPARI_KIND_*. */
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 {
     int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
@@ -34,18 +38,21 @@ static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
 DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
                                     double seconds)
 {
-    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    int32_t bits = dpari_kind_bits(job, s), i;
+    int32_t at = 0; /* the slowest kind so far, which is replaced if all entries are taken */
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        at = k->of[i].seconds > k->of[at].seconds
-                 ? i
-                 : at; /* the slowest, to be replaced if all entries are taken */
+        if (k->of[i].seconds > k->of[at].seconds) {
+            at = i;
+        }
     }
     if (i < k->n) {
         at = i;
     } else if (k->n < DPARI_KINDS) {
-        at = k->n++;
-        k->of[at].seconds = seconds * 2.0;
+        at = k->n;
+        k->n++;
+        k->of[at].seconds = seconds * 2.0; /* any time that the plan beats */
     }
+    /* the margin keeps the first of two plans whose times differ only by rounding */
     if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
         k->of[at].bits = bits;
         k->of[at].seconds = seconds;

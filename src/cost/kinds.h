@@ -27,16 +27,17 @@ enum {
  * otherwise 0. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
 
-/* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
- * dropped. */
-enum { DPARI_KINDS = 64 };
+enum {
+    DPARI_KINDS = 64
+}; /* most kinds that are kept; if there are more, the slowest are dropped */
+/* The fastest plan of a kind. */
 typedef struct dpari_kind {
-    int32_t bits;
+    int32_t bits;   /* DPARI_KIND_* */
     double seconds; /* per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n;
+    int32_t n; /* entries of `of` that are used */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */

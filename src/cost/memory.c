@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Predicts the memory of a stage term by term, as published for Megatron, FSDP and DeepSpeed, and
- * takes the worst stage. */
+/* Predicts the memory of each pipeline stage term by term, with the formulas that are published for
+ * Megatron, FSDP and DeepSpeed, and takes the stage that needs the most. The planner calls
+ * dpari_price_memory for each strategy, and dpari_memory_fits to drop those that do not fit. */
 #include "memory.h"
 
 #include "terms.h"
@@ -21,10 +22,9 @@ DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int3
                      (r->master + r->moments) / (stage >= 1 ? n : 1.0));
 }
 
-/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
- * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
- * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
- * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+/* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
+ * is the activations of a full stage, so a chunk of an interleaved stage counts 1/v. GPipe and
+ * breadth-first keep all micro-batches, and no schedule keeps more than there are. */
 DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                       int32_t micro_batches)
 {
@@ -50,7 +50,7 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Computes the divisors of weights, gradients and optimizer state under a ZeRO stage.
+/* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
  * too (Megatron's distributed optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
@@ -63,8 +63,9 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    if (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
-        s->pp > 1) { /* a rank runs two stages, from both ends */
+    /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
+     * the same two, so ZeRO divides their optimizer state between them. */
+    if (s->schedule == DPAR_SCHEDULE_DUALPIPE && s->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
         state *= s->zero >= 1 ? 1.0 : 2.0;
@@ -79,13 +80,19 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
-/* Moves a term to the host, except for what stays on the GPU. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
+/* Reduces a term to at most `stay` bytes on the GPU. The rest moves to the host's memory if
+ * `in_memory`, otherwise to NVMe, which is not counted. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay,
+                                          int in_memory)
 {
     double left = dpari_leastf(m->term[term], stay);
-    m->host += keep ? m->term[term] - left : 0.0;
+    if (in_memory) {
+        m->host += m->term[term] - left;
+    }
     m->term[term] = left;
 }
+
+/* Moves the terms that the strategy offloads. */
 
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
                                             const dpari_stage *st, dpar_memory_usage *m)
@@ -94,7 +101,7 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
         int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
         dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
         dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
-        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+        if (s->zero >= 2) { /* gradients are sent to the host at once; only the buckets stay */
             dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
@@ -107,10 +114,15 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
     }
 }
 
-/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
- * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
- * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
+/* Sets the terms of gathered weights and of gradient buckets.
+ *
+ * FSDP gathers units: ZeRO-3 holds this unit and the next one, which is prefetched. With ZeRO-2 and
+ * 3 the gradients of one unit exist in full before they are scattered, in the format in which they
+ * are sent, but at least 16 bits.
+ *
+ * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
+ * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
+ * 32 bits. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory_usage *m)
 {
@@ -121,25 +133,26 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     }
     if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
-        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+        if (s->zero == 3) { /* the largest weight of a layer is about a third of the layer */
             m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
-        /* computed with in 16 bits at least, in however many they travel */
+        /* the products need at least 16 bits, even if fewer are sent */
         m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
                r->gradient <= r->weight) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
-         * wider than the weights have a buffer of their own, which travels itself. */
+        /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
+         * are wider than the weights have a buffer of their own, which is sent without a copy. */
         m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
+/* Sets the term of halos: the two faces of a tile along each dim that is cut. */
 static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
                                          dpar_memory_usage *m)
 {
@@ -153,16 +166,19 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
             for (j = 0; j < w->dims; j++) {
                 face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
             }
-            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+            if (s->tiles[k] > 1) {
+                cells += 2.0 * face;
+            }
         }
         bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
     }
     m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
- * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
- * output once it is sent): the loss is a peak of its own. */
+/* Sets the terms of the peak. In the backward of a block its gradients and all dummies so far are
+ * alive; in Megatron-Core without a pipeline the logits are alive too. In other programs the logits
+ * are freed before (a pipeline frees the output of a stage once it is sent), so the loss is a peak
+ * of its own, and only its excess over the block's peak counts as LOGITS. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -171,20 +187,25 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEMORY_LOGITS] = s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE
-                                      ? dpari_mostf(0.0, st->logits + head - block)
-                                      : st->logits;
+    if (s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE) {
+        m->term[DPAR_MEMORY_LOGITS] = dpari_mostf(0.0, st->logits + head - block);
+    } else {
+        m->term[DPAR_MEMORY_LOGITS] = st->logits;
+    }
     m->term[DPAR_MEMORY_TRANSIENT] = block;
     m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
-/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
- * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
- * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
- * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
- * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
- * come from the host take longer than the products: nothing is ahead of them. The allocator waits
- * for such blocks before it fails, so they never keep a plan from fitting. */
+/* Returns 1 if gathered weights are released late, otherwise 0.
+ *
+ * DeepSpeed's ZeRO-3 does that. If the GPU computes longer than it gathers, all weights accumulate,
+ * in 16 bits. There are two causes. The backward of a product keeps the weight of its forward;
+ * DeepSpeed's own linear layer does not, but it is used only under zero.Init (deepspeedai/DeepSpeed
+ * PR 8189). In a recomputed layer, where the weight is not kept, the block of a gather is released
+ * only when the computing stream has caught up with the host, which may be a whole pass ahead. If
+ * the weights come from the host, the gathers take longer than the products, so the host is not
+ * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
+ * fitting. */
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
 {
     return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
@@ -192,6 +213,7 @@ static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
            !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
 }
 
+/* Predicts the memory of a stage, all terms and their sums. */
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory_usage *m)
 {
@@ -200,10 +222,11 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEMORY_ACTIVATIONS] =
-        st->kept * (job->work->trains
-                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
-                        : 1.0);
+    m->term[DPAR_MEMORY_ACTIVATIONS] = st->kept;
+    if (job->work->trains) {
+        m->term[DPAR_MEMORY_ACTIVATIONS] *=
+            dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    }
     if (s->offload != 0) {
         dpari_memory_offload(job, s, st, m);
     }
@@ -227,8 +250,9 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
-    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    /* 3 % to 10 % in place of 5 %, and 12 % to 25 % in place of 20 % */
+    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;
+    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread;
     if (dpari_memory_late(job, s)) {
         m->late = dpari_leastf(2.0 * m->params,
                                dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
@@ -248,8 +272,10 @@ DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy 
     for (i = 0; i < stages->n; i++) {
         dpar_memory_usage one;
         dpari_stage_bytes(job, s, &stages->of[i], &one);
-        first = i == 0 ? one.total : first;
-        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0) {
+            first = one.total;
+        }
+        last = one.total;
         if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The presets and the readers of models: the text form, and config.json files of transformers, of
- * Meta and of others. A file's settings are collected first and then completed by what is known of
- * its type. */
+/* The presets and the readers of models. Programs call dpar_model_read with a text or with a
+ * config.json of transformers, of Meta or of others.
+ *
+ * A preset is a row of a table whose text has the form that users write, so it is read like any
+ * other text. A config.json is read in two steps. First dpari_config_member collects the members of
+ * all objects. Then dpari_config_finish starts from the values that the model_type implies,
+ * overwrites them with the members, and derives what is still missing. What had to be assumed or
+ * left out is written to dpar_model.note. */
 #include "models.h"
 
 #include "../base/inner.h"
@@ -11,16 +16,18 @@
 
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
-/* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
- * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. A row may build
- * on another one. MPT has biases and learned positions: the parameters of llm-foundry's benchmark
- * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
- * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
- * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
- * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths.
+/* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
+ * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
+ * characters for one.
  *
- * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
- * C99 promises 4095 characters of one. */
+ * Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron's TP scaling table,
+ * llm-foundry's yamls, the models' public config.json, and the cases of the teaching texts. MPT has
+ * biases and learned positions, because only with these the number of parameters equals that of
+ * llm-foundry's benchmark table. Images are height x width. The teaching texts name U-Nets without
+ * their widths, so the presets assume 1440 x 720 cells with 8 surface fields and 8 fields on 12
+ * levels (104 channels). With 3 levels from 160 channels on this gives the 50M parameters of case
+ * 3, with 5 levels from 128 channels on a weather model of 116M. transformer-1b is case 4's "1B,
+ * 128K tokens" with the widths of Llama-3.2-1B. */
 static const char dpari_gpts[] =
     "gpt-1.7b\0gpt:24/2304/24/0/0/51200/2048,tied=1\0"
     "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
@@ -146,12 +153,14 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
+/* Returns the text that follows a text and its NUL. */
 DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
 
-/* The row behind `row`; of NULL the first; NULL behind the last. */
+/* Returns the preset after `row`, or the first one if `row` is NULL. Returns NULL after the last.
+ */
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
@@ -175,7 +184,8 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* The integer fields that a text form or a config may set, and the others. */
+/* The keys of the text form: first the integer fields of dpar_model, which a config.json may set
+ * too, then the other fields. */
 enum {
     DPARI_M_LAYERS,
     DPARI_M_HIDDEN,
@@ -259,7 +269,8 @@ enum {
     DPARI_M_KEYS
 };
 
-/* Their names, and where each integer stands, in int32_t. table */
+/* The names of the keys in the same order, and the place of each integer field in dpar_model,
+ * counted in int32_t from its beginning. */
 static const char dpari_model_keys[] =
     "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
     "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
@@ -269,8 +280,8 @@ static const char dpari_model_keys[] =
     "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
     "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
     "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0topk_"
-    "groups\0capacity\0flops_per_cell\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0"
+    "topk_groups\0capacity\0flops_per_cell\0"
     "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
@@ -314,6 +325,7 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
+/* Reports "WHAT 'name'; the nearest is 'nearest'". */
 static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
                                        const char *s, size_t n, const char *nearest)
 {
@@ -326,6 +338,7 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_repeat(status, why, text);
 }
 
+/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
                                                   const char *form)
 {
@@ -351,6 +364,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
+/* Returns 1 if a letter is in a list of letters, otherwise 0. */
 static int dpari_spells_one(char letter, const char *letters)
 {
     while (*letters != 0 && *letters != letter) {
@@ -359,7 +373,8 @@ static int dpari_spells_one(char letter, const char *letters)
     return *letters != 0;
 }
 
-/* Reads a whole number of at most `limit`, possibly negative, that the slice consists of. */
+/* Reads a whole number of at most `limit`, possibly negative. Returns 0 if the n letters are not
+ * such a number. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
     int64_t v = 0;
@@ -396,7 +411,7 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* Widths and counts that are at least 1 in every model. */
+/* Returns the least value of a key: 1 for widths and counts that every model has, otherwise 0. */
 static int64_t dpari_model_least(int32_t key)
 {
     return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
@@ -404,23 +419,23 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
-/* Reads the value from s[k] on. A message quotes the whole setting [s, s + n). So do the functions
- * below.
- */
+/* Reads an integer field. As in the functions below, [s, s + n) is the whole setting, which a
+ * message quotes, and its value begins at s[k]. */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
                  key == DPARI_M_Q_GATE;
     int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
-    int less =
+    /* these have special values below 0, as in dpari_types and dpari_towers */
+    int special =
         key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
     int64_t v = 0, low = dpari_model_least(key);
     int64_t high = yes_no || sign ? 1 : INT32_MAX;
-    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* seq=32k is 32768 */
     if (sign) {
         low = -1;
-    } else if (less) {
+    } else if (special) {
         low = -4;
     }
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
@@ -434,7 +449,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
                      (int32_t)(n < 60 ? n : 60), s, low, high);
 }
 
-/* Reads a real number. The bound keeps sums over a grid finite. */
+/* Reads a real field. The limit of 1e15 keeps sums over a grid finite. */
 static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
                                     dpar_why *why)
 {
@@ -449,14 +464,14 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
     if (key == DPARI_M_CAPACITY && v < 1.0) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s': the fullest expert holds at least the mean: 1 or more");
+        return dpari_model_bad(
+            s, n, why, "'%.*s' must be at least 1: the fullest expert has at least the mean load");
     }
     *field = v;
     return DPAR_OK;
 }
 
-/* Reads a name of a list with indices 1 to end - 1. */
+/* Reads a field whose values have names, with the numbers 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
                                       const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
@@ -470,20 +485,22 @@ static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, s
     return dpari_model_one_of(s, n, why, name, end);
 }
 
+/* Reads "224" or "720x1440". */
 static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
                                      dpar_why *why)
 {
     int64_t side[2];
     int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
     if (sides == 0) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s': a side or height x width was expected, as 224 or 720x1440");
+        return dpari_model_bad(
+            s, n, why, "'%.*s': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440");
     }
     m->image[0] = (int32_t)side[0];
     m->image[1] = (int32_t)side[sides - 1];
     return DPAR_OK;
 }
 
+/* Reads letters as in dpar_model.pattern. */
 static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
                                        dpar_why *why)
 {
@@ -498,8 +515,8 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     return DPAR_OK;
 }
 
-/* Reads "32/4096/32/8/14336/128256/8192" of the tables: layers, hidden, heads, kv_heads, ffn,
- * vocab, seq. 0 means not given. */
+/* Reads the short form of the tables, such as "32/4096/32/8/14336/128256/8192": layers, hidden,
+ * heads, kv_heads, ffn, vocab and seq. A 0 leaves the field as it is. */
 static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
@@ -528,7 +545,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
     return DPAR_OK;
 }
 
-/* Reads "key=value". */
+/* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -590,7 +607,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
             k++;
         }
         if (k == at) {
-            return dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+            return dpari_model_bad(s, n, why, "a setting (key=value) is missing next to a comma");
         }
         st = dpari_model_setting(m, s + at, k - at, seen, why);
         if (st != DPAR_OK) {
@@ -623,14 +640,15 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     m->extent[0] = m->extent[1] = m->extent[2] = 1;
     m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
     if (m->dims == 0) {
-        return dpari_model_bad(s + at, k - at, why,
-                               "'%.*s': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+        return dpari_model_bad(
+            s + at, k - at, why,
+            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
-/* Appends "; of that size are 'llama-13b', 'mpt-13b'" with up to three names that end so. Returns
- * their number. */
+/* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
+ * end in "-" and the given letters. Returns their number. */
 static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
 {
     const char *row;
@@ -638,14 +656,16 @@ static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t 
     for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
         const size_t m = dpari_length(row);
         if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
-            dpari_text_print(t, "%s'%s'", found++ > 0 ? ", " : "; of that size are ", row);
+            dpari_text_print(t, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
+            found++;
         }
     }
     return found;
 }
 
-/* Reports an unknown model, with the names of the size that was given or the nearest name. A name
- * with more than half of the letters wrong is not near. */
+/* Reports an unknown model. If the name is only a size, such as "13B", the message lists models of
+ * that size. Otherwise it suggests the nearest name, unless more than half of its letters differ.
+ */
 static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
                                                   dpar_why *why)
 {
@@ -659,11 +679,12 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
         if (dpari_unlike(s, n, best) <= 3 * (int32_t)n) {
             return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
         }
-        dpar_text_put(&t, ", and no name is like it: plan --list shows all");
+        dpar_text_put(&t, ", and no name is similar: plan --list shows all");
     }
     return dpari_repeat(DPAR_E_UNKNOWN, why, text);
 }
 
+/* Reads a preset. */
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     const char *row, *best = dpari_preset_next(NULL);
@@ -674,7 +695,9 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
             dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        best = dpari_unlike(s, n, row) < dpari_unlike(s, n, best) ? row : best;
+        if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
+            best = row;
+        }
     }
     return dpari_model_unknown(s, n, best, why);
 }
@@ -693,53 +716,54 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members without a field of their own. They follow the fields; the last ones are true or false. */
+/* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
+ * values holds both: first the numbers, then the members that are true or false, then the lists and
+ * words, which have no value. */
 enum {
-    DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
-    DPARI_C_SIDE,                  /* of a square image */
-    DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
-    DPARI_C_EXPANSION,             /* ffn / hidden, in 1/10000 */
-    DPARI_C_DENSE_FFN,             /* where intermediate_size is an expert's */
-    DPARI_C_ENCODER,               /* layers of the encoder */
-    DPARI_C_WIDTH,                 /* goes before the hidden size */
-    DPARI_C_TYPES,                 /* of tokens: rows of positions */
-    DPARI_C_BUCKETS,               /* DeBERTa: half of the rows of relative positions */
-    DPARI_C_HEARS,                 /* Whisper: positions of the encoder, mel bins */
-    DPARI_C_MELS,
-    DPARI_C_PADDED, /* vocabulary */
-    DPARI_C_EXPAND, /* channels of a scan over the hidden size */
-    DPARI_C_INNER,  /* channels of a scan */
-    DPARI_C_MULTIPLE,
-    DPARI_C_FFN_TIMES, /* Meta's params.json, in 1/10000 */
-    DPARI_C_EVERY,     /* attention, or all of it, in every so manieth layer; */
-    DPARI_C_AFTER,     /* the first of them */
-    DPARI_C_MERGE,     /* sides of the square of patches that become a token */
-    DPARI_C_TIME,      /* frames of a patch */
-    DPARI_C_ROWS,      /* of the tower's positions */
-    DPARI_C_MORE,      /* additional layers of the tower */
-    DPARI_C_PROJECTS,
-    DPARI_C_OUT, /* what the tower gives */
+    DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
+    DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
+    DPARI_C_NEW_KV,    /* key-value heads; Falcon has them if new_decoder_architecture */
+    DPARI_C_EXPANSION, /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN, /* ffn of dense layers, in files whose intermediate_size is an expert's */
+    DPARI_C_ENCODER_LAYERS,
+    DPARI_C_EMBED_DIM,        /* width of a tower; also the hidden size, if that is not given */
+    DPARI_C_TOKEN_TYPES,      /* token types, each of which has a row like a position */
+    DPARI_C_POSITION_BUCKETS, /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_SOURCE_POSITIONS, /* Whisper: positions of the encoder */
+    DPARI_C_MEL_BINS,         /* Whisper: channels of the input */
+    DPARI_C_PADDED_VOCAB,
+    DPARI_C_EXPAND,        /* channels of a scan / hidden */
+    DPARI_C_INNER,         /* channels of a scan */
+    DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
+    DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
+    DPARI_C_PERIOD,        /* one layer in so many has (full) attention */
+    DPARI_C_PERIOD_OFFSET, /* the first such layer */
+    DPARI_C_MERGE,         /* side of the square of patches that become one token */
+    DPARI_C_FRAMES,        /* frames of a patch */
+    DPARI_C_TOWER_POSITIONS,
+    DPARI_C_MORE_LAYERS,    /* layers of a tower in addition to its number of layers */
+    DPARI_C_PROJECTION_DIM, /* width of the output of CLIP's models with projection */
+    DPARI_C_TOWER_OUT,      /* width of a tower's output */
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
     DPARI_C_BIAS,
-    DPARI_C_ONE_KV, /* multi-query attention */
+    DPARI_C_ONE_KV, /* multi-query attention: one key-value head */
     DPARI_C_NEW_DECODER,
-    DPARI_C_GATED, /* T5 v1.1 */
-    DPARI_C_WINDOWS,
-    DPARI_C_GATES,
-    DPARI_C_BIASED_INPUT,
-    DPARI_C_NO_MLA,
-    DPARI_C_ADJUSTS,
+    DPARI_C_GATED, /* T5 v1.1: the feed-forward parts are gated */
+    DPARI_C_USES_WINDOW,
+    DPARI_C_Q_GATE,
+    DPARI_C_BIASED_INPUT, /* DeBERTa: has absolute positions too */
+    DPARI_C_USE_MLA,
+    DPARI_C_ADJUSTS_FFN,
     DPARI_C_KEYS,
-    /* lists and words */
-    DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
-    DPARI_C_LINEAR,             /* the same in numbers: 1 is full attention, 0 linear */
-    DPARI_C_SWA,                /* 1 is a window, 0 full attention */
-    DPARI_C_FEED,               /* one a layer: dense, or experts */
-    DPARI_C_FULL_AT,            /* indices of layers of attention; of dense layers */
-    DPARI_C_DENSE_AT,
-    DPARI_C_DEEP, /* a projector for each entry */
+    DPARI_C_MIX = DPARI_C_KEYS, /* a word per layer: how it mixes tokens */
+    DPARI_C_FULL_AT_LAYER,      /* a number per layer: 1 for full attention, 0 for linear */
+    DPARI_C_WINDOW_AT_LAYER,    /* a number per layer: 1 for a window, 0 for full attention */
+    DPARI_C_FEED,               /* a word per layer: dense, or experts */
+    DPARI_C_FULL_INDICES,       /* indices of the layers with attention */
+    DPARI_C_DENSE_INDICES,      /* indices of the dense layers */
+    DPARI_C_DEEPSTACK,          /* one entry for each additional projector of a tower */
     DPARI_C_TYPE,
     DPARI_C_ARCHITECTURE,
     DPARI_C_ACTIVATION,
@@ -748,8 +772,9 @@ enum {
     DPARI_C_ALL
 };
 
-/* Members of config.json files, of transformers, of Meta and of others, and in the same order what
- * they say; a sentence about a key begins with its first name. table */
+/* The names of members in config.json files of transformers, of Meta and of others. Each entry
+ * lists all names for one key, with blanks between; messages use the first one. dpari_config_key
+ * has the keys in the same order. */
 static const char dpari_config_names[] =
     "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
     "layers\0"
@@ -899,60 +924,62 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_M_EXPERT_GROUPS,
                                            DPARI_M_TOPK_GROUPS,
                                            DPARI_M_MTP,
-                                           DPARI_C_SHARED,
-                                           DPARI_C_SIDE,
+                                           DPARI_C_SHARED_COUNT,
+                                           DPARI_C_IMAGE_SIDE,
                                            DPARI_C_NEW_KV,
                                            DPARI_C_EXPANSION,
                                            DPARI_C_DENSE_FFN,
-                                           DPARI_C_ENCODER,
-                                           DPARI_C_WIDTH,
-                                           DPARI_C_TYPES,
-                                           DPARI_C_BUCKETS,
-                                           DPARI_C_HEARS,
-                                           DPARI_C_MELS,
-                                           DPARI_C_PADDED,
+                                           DPARI_C_ENCODER_LAYERS,
+                                           DPARI_C_EMBED_DIM,
+                                           DPARI_C_TOKEN_TYPES,
+                                           DPARI_C_POSITION_BUCKETS,
+                                           DPARI_C_SOURCE_POSITIONS,
+                                           DPARI_C_MEL_BINS,
+                                           DPARI_C_PADDED_VOCAB,
                                            DPARI_C_EXPAND,
                                            DPARI_C_INNER,
-                                           DPARI_C_MULTIPLE,
+                                           DPARI_C_MULTIPLE_OF,
                                            DPARI_C_FFN_TIMES,
-                                           DPARI_C_EVERY,
-                                           DPARI_C_AFTER,
+                                           DPARI_C_PERIOD,
+                                           DPARI_C_PERIOD_OFFSET,
                                            DPARI_C_MERGE,
-                                           DPARI_C_TIME,
-                                           DPARI_C_ROWS,
-                                           DPARI_C_MORE,
-                                           DPARI_C_PROJECTS,
-                                           DPARI_C_OUT,
+                                           DPARI_C_FRAMES,
+                                           DPARI_C_TOWER_POSITIONS,
+                                           DPARI_C_MORE_LAYERS,
+                                           DPARI_C_PROJECTION_DIM,
+                                           DPARI_C_TOWER_OUT,
                                            DPARI_C_TIED,
                                            DPARI_C_NO_BIAS,
                                            DPARI_C_BIAS,
                                            DPARI_C_ONE_KV,
                                            DPARI_C_NEW_DECODER,
                                            DPARI_C_GATED,
-                                           DPARI_C_WINDOWS,
-                                           DPARI_C_GATES,
+                                           DPARI_C_USES_WINDOW,
+                                           DPARI_C_Q_GATE,
                                            DPARI_C_BIASED_INPUT,
-                                           DPARI_C_NO_MLA,
-                                           DPARI_C_ADJUSTS,
+                                           DPARI_C_USE_MLA,
+                                           DPARI_C_ADJUSTS_FFN,
                                            DPARI_M_ASIDE,
                                            DPARI_M_ASIDE_VOCAB,
                                            DPARI_C_MIX,
-                                           DPARI_C_LINEAR,
-                                           DPARI_C_SWA,
+                                           DPARI_C_FULL_AT_LAYER,
+                                           DPARI_C_WINDOW_AT_LAYER,
                                            DPARI_C_FEED,
-                                           DPARI_C_FULL_AT,
-                                           DPARI_C_DENSE_AT,
-                                           DPARI_C_DEEP,
+                                           DPARI_C_FULL_INDICES,
+                                           DPARI_C_DENSE_INDICES,
+                                           DPARI_C_DEEPSTACK,
                                            DPARI_C_TYPE,
                                            DPARI_C_ARCHITECTURE,
                                            DPARI_C_ACTIVATION,
                                            DPARI_C_PROJECTION,
                                            DPARI_C_ADAPTER};
 
-/* model_type, and what it says where the file does not: the family that has its shapes, and
- * settings as of a text form. Of transformers' configuration classes and, for types that it does
- * not have, of the code that came with the weights. shared_ffn=1: one shared expert, as wide as a
- * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
+/* What a model_type implies where the file says nothing. Each row has the names of types with
+ * blanks between, and a text like those of users: the family that has the shapes of these types,
+ * and settings. They come from transformers' configuration classes or, for types that transformers
+ * does not have, from the code that came with the weights. Two values have a special meaning:
+ * shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the value is
+ * the key. */
 static const char dpari_types[] =
     "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
     "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
@@ -1039,9 +1066,10 @@ static const char dpari_types_more[] =
     "channels=3,out_channels=-1\0"
     "pixtral\0vit:24/1024/16/0/4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
     "DiTTransformer2DModel Transformer2DModel\0dit:\0";
-/* The type of the whole, of models that see: the projector and, where the files leave it out, the
- * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
- * tower_params, -4 GLM-4V's. */
+/* What the model_type of a whole multi-modal model implies: its projector and, for files that do
+ * not describe it, the vision tower. tower_inner is the width inside the projector: -1 if it is
+ * that of the merged patches, -2 if it is that of the language model, -3 if tower_params counts the
+ * projector, and -4 for GLM-4V's. */
 static const char dpari_towers[] =
     "llava llava_llama\0"
     "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
@@ -1072,42 +1100,47 @@ static const char dpari_towers[] =
     "tower_inner=-1,tower_merge=4\0"
     "glm4v glm4v_moe glm46v\0tower_inner=-4,tower_merge=4\0";
 
-/* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
- * attention's; and what is skipped, is a list, or has a member a class. */
+/* The objects of a file whose members are read: the outermost one, the language model of a
+ * multi-modal model, its towers, and the description of linear attention. Then the values that are
+ * not objects of this kind: one that is skipped, a list, and id2label, which has a member for each
+ * class of the output. */
 enum {
-    DPARI_IN_WHOLE,
-    DPARI_IN_TEXT,
-    DPARI_IN_SEES,
-    DPARI_IN_HEARS,
-    DPARI_IN_LINEAR,
-    DPARI_INS,
-    DPARI_IN_NOTHING = DPARI_INS,
-    DPARI_IN_LIST,
-    DPARI_IN_LABELS
+    DPARI_OBJECT_WHOLE,
+    DPARI_OBJECT_TEXT,
+    DPARI_OBJECT_VISION,
+    DPARI_OBJECT_AUDIO,
+    DPARI_OBJECT_LINEAR,
+    DPARI_OBJECTS,
+    DPARI_OBJECT_SKIPPED = DPARI_OBJECTS,
+    DPARI_OBJECT_LIST,
+    DPARI_OBJECT_LABELS
 };
 
-enum { DPARI_LISTED = 512 };
+enum { DPARI_MAX_LISTED = 512 }; /* most layers that a list may describe */
 
+/* A part of the file. */
 typedef struct dpari_slice {
-    const char *at;
-    size_t n;
+    const char *text;
+    size_t length;
 } dpari_slice;
 
-/* The state of the reader. */
+/* What the reader has collected from a file so far. */
 typedef struct dpari_config_state {
-    int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
-    dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
-    dpari_slice architecture[DPARI_INS], activation[DPARI_INS];
-    int8_t in[66]; /* of the members at each depth: DPARI_IN_* */
-    int8_t seen[DPARI_INS];
-    int32_t key, of; /* of the list that is being read */
-    dpari_slice name;
-    double sum, low, high;
-    int32_t listed;
-    char mix[DPARI_LISTED]; /* letters of a pattern */
-    int8_t feed[DPARI_LISTED];
-    int32_t labels;                   /* classes */
-    int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
+    int32_t value[DPARI_OBJECTS][DPARI_C_KEYS]; /* by key; -1 if the object does not have it */
+    dpari_slice type[DPARI_OBJECTS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_OBJECTS], activation[DPARI_OBJECTS];
+    int8_t object[66];          /* DPARI_OBJECT_* of the members at each depth */
+    int8_t seen[DPARI_OBJECTS]; /* 1 if the file has the object */
+    /* the list that is being read: its key, its object, its name, and its elements so far */
+    int32_t list_key, list_object;
+    dpari_slice list_name;
+    double list_sum, list_low, list_high;
+    int32_t list_count;
+    /* what lists say about each layer */
+    char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
+    int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
+    int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
+    int32_t labels;                /* classes of the output */
     dpar_text note;
 } dpari_config_state;
 
@@ -1121,12 +1154,14 @@ static int dpari_same_bytes(const char *a, const char *b, size_t n)
     return n == 0;
 }
 
+/* Returns the value in [low, high] that is nearest to v. */
 static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 {
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1. */
+/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1 if it is
+ * not in the list. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
@@ -1144,11 +1179,13 @@ static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
     return -1;
 }
 
+/* Returns 1 if a slice is one of the words of a list, otherwise 0. */
 static int dpari_slice_is(const dpari_slice *s, const char *list)
 {
-    return s->n > 0 && dpari_word_in_list(list, s->at, s->n) >= 0;
+    return s->length > 0 && dpari_word_in_list(list, s->text, s->length) >= 0;
 }
 
+/* Returns 1 if the n letters at s contain `part`, otherwise 0. */
 static int dpari_slice_holds(const char *s, size_t n, const char *part)
 {
     size_t k = dpari_length(part), i;
@@ -1160,7 +1197,7 @@ static int dpari_slice_holds(const char *s, size_t n, const char *part)
     return 0;
 }
 
-/* Returns the settings of a type in one of the tables, or NULL. */
+/* Returns the settings of a type in one of the tables, or NULL if it is not in the table. */
 static const char *dpari_type_row(const char *row, const dpari_slice *type)
 {
     for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
@@ -1171,12 +1208,14 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
+/* Returns what a model_type implies, or NULL if the type is not known. */
 DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
 }
 
+/* Applies a row of dpari_types. It cannot fail, because the rows are correct. */
 static void dpari_type_read(dpar_model *m, const char *row)
 {
     size_t n = 0;
@@ -1187,27 +1226,28 @@ static void dpari_type_read(dpar_model *m, const char *row)
 }
 
 /* Adds a line to the note. */
-static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *c, const char *form, ...)
+static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *state, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    dpari_text_print_list(&c->note, form, &list);
+    dpari_text_print_list(&state->note, form, &list);
     va_end(list);
-    dpari_text_char(&c->note, '\n');
+    dpari_text_char(&state->note, '\n');
 }
 
-/* How many characters of a name a message or a note shows. */
+/* Returns how many characters of a name a message or a note shows. */
 static int32_t dpari_config_shown(size_t n)
 {
     return (int32_t)(n < 60 ? n : 60);
 }
 
+/* Reports a member whose value cannot be used. */
 static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
 {
-    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(name->n < 60 ? name->n : 60), name->at);
+    return dpari_say(DPAR_E_PARSE, why, form, dpari_config_shown(name->length), name->text);
 }
 
-/* Returns the key of a member, or -1. */
+/* Returns the key of a member, or -1 if its name is not known. */
 static int32_t dpari_config_find(const char *s, size_t n)
 {
     const char *names = dpari_config_names;
@@ -1221,8 +1261,10 @@ static int32_t dpari_config_find(const char *s, size_t n)
     return -1;
 }
 
-/* Returns the object of a name inside another one. */
-static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
+/* Returns the object, DPARI_OBJECT_*, that a member of the given name is. The members of the last
+ * list count as members of the object around them. */
+static int32_t dpari_config_child(dpari_config_state *state, int32_t object,
+                                  const dpari_json_item *item)
 {
     static const char names[] =
         "text_config language_config llm_config text_model_config text_model decoder_config\0"
@@ -1231,19 +1273,19 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config";
     const char *list = names;
     int32_t i;
-    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
+    for (i = 0; i < 5 && object <= DPARI_OBJECT_TEXT; i++) {
         if (dpari_word_in_list(list, item->key, item->key_length) >= 0) {
-            in = i < 4 ? DPARI_IN_TEXT + i : in;
-            c->seen[in] = 1;
-            return in;
+            object = i < 4 ? DPARI_OBJECT_TEXT + i : object;
+            state->seen[object] = 1;
+            return object;
         }
         list = dpari_behind(list);
     }
-    return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_IN_LABELS
-                                                                 : DPARI_IN_NOTHING;
+    return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_OBJECT_LABELS
+                                                                 : DPARI_OBJECT_SKIPPED;
 }
 
-/* Members that change the model in a way that is not modelled. */
+/* Members that change the model in a way that is not modelled, which a note reports. */
 static const char dpari_config_left[] =
     "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
@@ -1251,34 +1293,38 @@ static const char dpari_config_left[] =
 /* Members about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
-static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
+/* Notes an unknown member if it may change the sizes of the model: one of dpari_config_left, a
+ * number of at least 2 about experts, or an object that describes a part of the model. */
+static dpar_status dpari_config_unknown(dpari_config_state *state, int32_t object,
                                         const dpari_json_item *item)
 {
     const char *s = item->key;
     size_t n = item->key_length;
     int expert = (n > 4 && dpari_same_bytes(s, "moe_", 4)) || dpari_slice_holds(s, n, "expert");
-    if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
+    if (object != DPARI_OBJECT_WHOLE && object != DPARI_OBJECT_TEXT) {
         return DPAR_OK;
     }
     if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
-        dpari_config_note(c, "'%.*s' is not modelled: parameters, time and memory leave it out",
+        dpari_config_note(state,
+                          "'%.*s' is not modelled: parameters, time and memory do not include it",
                           dpari_config_shown(n), s);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
                dpari_word_in_list(dpari_config_idle, s, n) < 0) {
-        dpari_config_note(c, "'%.*s'=%ld is not understood, and nothing was made of it",
+        dpari_config_note(state, "'%.*s'=%ld is not understood and was ignored",
                           dpari_config_shown(n), s, (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
                dpari_word_in_list("quantization_config generation_config projector_config "
                                   "sparse_attention_config task_specific_params",
                                   s, n) < 0) {
-        dpari_config_note(c, "'%.*s' is not read", dpari_config_shown(n), s);
+        dpari_config_note(state, "'%.*s' was ignored", dpari_config_shown(n), s);
     }
     return DPAR_OK;
 }
 
-/* Returns the letter of a pattern for the word of a layer. */
+/* Returns the letter of dpar_model.pattern for the word that describes a layer: F (full attention)
+ * if it contains none of the known parts. */
 static char dpari_config_letter(const char *s, size_t n)
 {
     static const char part[12][10] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
@@ -1290,97 +1336,111 @@ static char dpari_config_letter(const char *s, size_t n)
     return letter[i];
 }
 
-static void dpari_config_mix(dpari_config_state *c, char letter)
+/* Appends a layer to the list of mixers. It counts beyond DPARI_MAX_LISTED, so that
+ * dpari_model_config can reject the file. */
+static void dpari_config_mix(dpari_config_state *state, char letter)
 {
-    if (c->mixes < DPARI_LISTED) {
-        c->mix[c->mixes] = letter;
+    if (state->mixes < DPARI_MAX_LISTED) {
+        state->mix[state->mixes] = letter;
     }
-    c->mixes++; /* more than DPARI_LISTED: refused at the end */
+    state->mixes++;
 }
 
-static void dpari_config_feed(dpari_config_state *c, int32_t feed)
+/* Appends a layer to the list of feed-forward parts, in the same way. */
+static void dpari_config_feed(dpari_config_state *state, int32_t feed)
 {
-    if (c->feeds < DPARI_LISTED) {
-        c->feed[c->feeds] = (int8_t)feed;
+    if (state->feeds < DPARI_MAX_LISTED) {
+        state->feed[state->feeds] = (int8_t)feed;
     }
-    c->feeds++;
+    state->feeds++;
 }
 
-/* Extends the list to layer `at`, which is of another kind than those before. */
-static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
+/* Reads the index of a dense layer, or of a layer with full attention. All layers before it that
+ * are not in the list yet are of the other kind: experts, or a scan. */
+static void dpari_config_at(dpari_config_state *state, int32_t key, double number)
 {
-    int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
-    if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
-        while (c->feeds <= at) {
-            dpari_config_feed(c, DPAR_MODEL_FFN_EXPERTS);
+    int32_t at =
+        number >= 0.0 && number < (double)DPARI_MAX_LISTED ? (int32_t)number : DPARI_MAX_LISTED;
+    if (key == DPARI_C_DENSE_INDICES && at < DPARI_MAX_LISTED) {
+        while (state->feeds <= at) {
+            dpari_config_feed(state, DPAR_MODEL_FFN_EXPERTS);
         }
-        c->feed[at] = DPAR_MODEL_FFN_DENSE;
-    } else if (at < DPARI_LISTED) {
-        at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
-        while (c->mixes <= at) {
-            dpari_config_mix(c, 'S');
+        state->feed[at] = DPAR_MODEL_FFN_DENSE;
+    } else if (at < DPARI_MAX_LISTED) {
+        at -= state->list_object == DPARI_OBJECT_LINEAR && at > 0; /* Kimi counts layers from 1 */
+        while (state->mixes <= at) {
+            dpari_config_mix(state, 'S');
         }
-        c->mix[at] = 'F';
-    } else if (number >= 0.0) {
-        c->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000; /* refused, with it */
+        state->mix[at] = 'F';
+    } else if (number >= 0.0) { /* too many layers, so that dpari_model_config rejects the file */
+        state->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000;
     }
 }
 
-static void dpari_config_element(dpari_config_state *c, const dpari_json_item *item)
+/* Reads an element of the list that is being read. */
+static void dpari_config_element(dpari_config_state *state, const dpari_json_item *item)
 {
     double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
     int word = item->kind == DPARI_JSON_STRING;
-    c->sum += v;
-    c->low = c->listed == 0 || v < c->low ? v : c->low;
-    c->high = c->listed == 0 || v > c->high ? v : c->high;
-    c->listed++;
-    switch (c->key) {
+    state->list_sum += v;
+    if (state->list_count == 0 || v < state->list_low) {
+        state->list_low = v;
+    }
+    if (state->list_count == 0 || v > state->list_high) {
+        state->list_high = v;
+    }
+    state->list_count++;
+    switch (state->list_key) {
     case DPARI_C_MIX:
-        dpari_config_mix(c, word ? dpari_config_letter(item->string, item->length) : 'F');
+        dpari_config_mix(state, word ? dpari_config_letter(item->string, item->length) : 'F');
         break;
-    case DPARI_C_LINEAR: dpari_config_mix(c, v > 0.0 ? 'F' : 'S'); break;
-    case DPARI_C_SWA: dpari_config_mix(c, v > 0.0 ? 'W' : 'F'); break;
+    case DPARI_C_FULL_AT_LAYER: dpari_config_mix(state, v > 0.0 ? 'F' : 'S'); break;
+    case DPARI_C_WINDOW_AT_LAYER: dpari_config_mix(state, v > 0.0 ? 'W' : 'F'); break;
     case DPARI_C_FEED:
-        dpari_config_feed(c, word && !dpari_spells(item->string, item->length, "dense"));
+        dpari_config_feed(state, word && !dpari_spells(item->string, item->length, "dense"));
         break;
-    case DPARI_M_EXPERT_STEP: dpari_config_feed(c, v > 0.0); break;
-    case DPARI_C_FULL_AT:
-    case DPARI_C_DENSE_AT: dpari_config_at(c, c->key, v); break;
+    case DPARI_M_EXPERT_STEP: dpari_config_feed(state, v > 0.0); break;
+    case DPARI_C_FULL_INDICES:
+    case DPARI_C_DENSE_INDICES: dpari_config_at(state, state->list_key, v); break;
     case DPARI_C_ARCHITECTURE:
-        if (c->listed == 1 && word) {
-            c->architecture[c->of].at = item->string;
-            c->architecture[c->of].n = item->length;
+        if (state->list_count == 1 && word) {
+            state->architecture[state->list_object].text = item->string;
+            state->architecture[state->list_object].length = item->length;
         }
         break;
     default: break;
     }
 }
 
-/* Takes one number for a key that has a list: the number if all layers have the same, or the mean.
- */
-static void dpari_config_listed(dpari_config_state *c)
+/* Ends a list. If its key is a number, the value is the largest element for sizes of images and
+ * patches, and otherwise the mean over the layers. */
+static void dpari_config_listed(dpari_config_state *state)
 {
     int32_t *value;
-    if (c->listed == 0 || c->key >= DPARI_C_MIX || c->key == DPARI_M_EXPERT_STEP) {
-        if (c->key == DPARI_C_DEEP) {
-            c->value[c->of][DPARI_M_TOWER_MERGERS] = 1 + c->listed;
+    if (state->list_count == 0 || state->list_key >= DPARI_C_MIX ||
+        state->list_key == DPARI_M_EXPERT_STEP) {
+        if (state->list_key == DPARI_C_DEEPSTACK) {
+            state->value[state->list_object][DPARI_M_TOWER_MERGERS] = 1 + state->list_count;
         }
         return;
     }
-    value = &c->value[c->of][c->key];
-    if (c->key == DPARI_M_PATCH || c->key == DPARI_C_SIDE || c->key == DPARI_C_MERGE) {
-        *value = dpari_config_within((int64_t)c->high, 0, 65536);
+    value = &state->value[state->list_object][state->list_key];
+    if (state->list_key == DPARI_M_PATCH || state->list_key == DPARI_C_IMAGE_SIDE ||
+        state->list_key == DPARI_C_MERGE) {
+        *value = dpari_config_within((int64_t)state->list_high, 0, 65536);
         return;
     }
-    *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
-    if (c->high > c->low) {
-        dpari_config_note(c, "'%.*s' differs from layer to layer: their mean, %d, is taken",
-                          dpari_config_shown(c->name.n), c->name.at, *value);
+    *value =
+        dpari_config_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
+    if (state->list_high > state->list_low) {
+        dpari_config_note(state, "'%.*s' differs from layer to layer: the mean, %d, is used",
+                          dpari_config_shown(state->list_name.length), state->list_name.text,
+                          *value);
     }
 }
 
-/* Returns the letter of a pattern for one of Nemotron-H's: M is a scan, * attention, - a dense
- * feed-forward part. */
+/* Returns the letter of dpar_model.pattern for one of Nemotron-H's pattern, where M is a scan, * is
+ * attention, - is a dense feed-forward part, and E are experts. */
 static char dpari_config_nemotron(char letter)
 {
     switch (letter) {
@@ -1391,126 +1451,138 @@ static char dpari_config_nemotron(char letter)
     }
 }
 
-static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
+/* Reads a member whose value is a word, or a pattern with a letter for each layer (Nemotron-H). */
+static void dpari_config_string(dpari_config_state *state, int32_t object, int32_t key,
                                 const dpari_json_item *item)
 {
     dpari_slice s;
     size_t i;
-    s.at = item->string;
-    s.n = item->length;
+    s.text = item->string;
+    s.length = item->length;
     if (key == DPARI_C_TYPE) {
-        c->type[in] = s;
-    } else if (key == DPARI_C_ACTIVATION && c->activation[in].n == 0) {
-        c->activation[in] = s;
+        state->type[object] = s;
+    } else if (key == DPARI_C_ACTIVATION && state->activation[object].length == 0) {
+        state->activation[object] = s;
     } else if (key == DPARI_C_PROJECTION) {
-        c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
+        state->value[object][DPARI_C_GATED] = dpari_slice_holds(s.text, s.length, "gated-");
     } else if (key == DPARI_C_MIX) {
-        for (i = 0; i < s.n; i++) {
-            dpari_config_mix(c, dpari_config_nemotron(s.at[i]));
+        for (i = 0; i < s.length; i++) {
+            dpari_config_mix(state, dpari_config_nemotron(s.text[i]));
         }
     }
 }
 
-/* Reads one known member. */
-static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t key,
+/* Reads a member whose key is known. */
+static dpar_status dpari_config_value(dpari_config_state *state, int32_t object, int32_t key,
                                       const dpari_json_item *item, dpar_why *why)
 {
     int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
     double v = item->number;
     dpari_slice name;
-    name.at = item->key;
-    name.n = item->key_length;
+    name.text = item->key;
+    name.length = item->key_length;
     if (item->kind == DPARI_JSON_NULL) {
         return DPAR_OK;
     }
     if (key == DPARI_C_ADAPTER) {
         return dpari_config_bad(
             &name, why,
-            "config.json: '%.*s' makes it an adapter's: give the config.json of "
-            "the model that it adapts");
+            "config.json: '%.*s' shows that the file describes an adapter: give "
+            "the config.json of the model that it adapts");
     }
     if (key >= DPARI_C_KEYS) {
         if (item->kind == DPARI_JSON_STRING) {
-            dpari_config_string(c, in, key, item);
+            dpari_config_string(state, object, key, item);
         }
         return DPAR_OK;
     }
-    if (in > DPARI_IN_TEXT && (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
-        return DPAR_OK; /* of a tower: sizes that matter are numbers */
+    if (object > DPARI_OBJECT_TEXT &&
+        (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
+        return DPAR_OK; /* in a tower, other kinds of values do not change its size */
     }
     if (key >= DPARI_C_FLAGS && !flag) {
         return dpari_config_bad(&name, why, "config.json: '%.*s' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
-        return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
-                   ? DPAR_OK
-                   : dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
+        if (key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW) {
+            return DPAR_OK; /* not needed, so another kind of value is ignored */
+        }
+        return dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
     }
-    v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
-    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
+    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) { /* kept in 1/10000 */
+        v *= 1e4;
         v = (double)(int64_t)dpari_leastf(dpari_mostf(v, 0.0) + 0.5, 1e9);
     }
     if ((key == DPARI_M_VOCAB || key == DPARI_M_WINDOW) && v < 0.0 && v > -2.0) {
-        return DPAR_OK; /* -1: not said */
+        return DPAR_OK; /* -1 means that the file does not say */
     }
     if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
         (void)dpari_config_bad(&name, why,
                                "config.json: '%.*s' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
-        v = key == DPARI_C_ROWS && dpari_slice_holds(name.at, name.n, "height") ? v * v : v;
+    if (key == DPARI_C_TOWER_POSITIONS && dpari_slice_holds(name.text, name.length, "height")) {
+        v *= v; /* init_pos_emb_height is the side of a square of positions */
     }
     if (key == DPARI_M_WINDOW && v < 1.0) {
         return DPAR_OK;
     }
-    c->value[in][key] =
-        flag ? item->kind == DPARI_JSON_TRUE : (int32_t)dpari_leastf(v, 2147483647.0);
+    if (flag) {
+        state->value[object][key] = item->kind == DPARI_JSON_TRUE;
+    } else {
+        state->value[object][key] = (int32_t)dpari_leastf(v, 2147483647.0);
+    }
     return DPAR_OK;
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *c,
+/* Reads one item of the file: a member of an object, an element of a list, or the end of one of
+ * them. Objects and lists that are not needed are skipped with all that they contain. */
+DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
                                                       const dpari_json_item *item, dpar_why *why)
 {
-    int32_t in = c->in[item->depth], key = -1;
+    int32_t object = state->object[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
     if (item->kind == DPARI_JSON_OBJECT_END || item->kind == DPARI_JSON_ARRAY_END) {
-        if (c->in[item->depth + 1] == DPARI_IN_LIST) {
-            dpari_config_listed(c);
+        if (state->object[item->depth + 1] == DPARI_OBJECT_LIST) {
+            dpari_config_listed(state);
         }
         return DPAR_OK;
     }
-    if (in == DPARI_IN_LIST && !open) {
-        dpari_config_element(c, item);
+    if (object == DPARI_OBJECT_LIST && !open) {
+        dpari_config_element(state, item);
     }
     if (item->depth == 0) {
-        c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
+        state->object[1] =
+            item->kind == DPARI_JSON_OBJECT ? DPARI_OBJECT_WHOLE : DPARI_OBJECT_SKIPPED;
         return DPAR_OK;
     }
-    c->labels += in == DPARI_IN_LABELS;
-    if (in >= DPARI_INS || item->key == NULL) {
-        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+    state->labels += object == DPARI_OBJECT_LABELS;
+    if (object >= DPARI_OBJECTS || item->key == NULL) {
+        state->object[item->depth + 1] = DPARI_OBJECT_SKIPPED;
         return DPAR_OK;
     }
     key = dpari_config_find(item->key, item->key_length);
     if (item->kind == DPARI_JSON_OBJECT) {
-        c->in[item->depth + 1] = (int8_t)dpari_config_child(c, in, item);
-        if (c->in[item->depth + 1] != DPARI_IN_NOTHING) {
+        state->object[item->depth + 1] = (int8_t)dpari_config_child(state, object, item);
+        if (state->object[item->depth + 1] != DPARI_OBJECT_SKIPPED) {
             return DPAR_OK;
         }
     } else if (item->kind == DPARI_JSON_ARRAY && key >= 0) {
-        c->in[item->depth + 1] = DPARI_IN_LIST;
-        c->key = key;
-        c->of = in;
-        c->name.at = item->key;
-        c->name.n = item->key_length;
-        c->sum = c->low = c->high = 0.0;
-        c->listed = 0;
+        state->object[item->depth + 1] = DPARI_OBJECT_LIST;
+        state->list_key = key;
+        state->list_object = object;
+        state->list_name.text = item->key;
+        state->list_name.length = item->key_length;
+        state->list_sum = state->list_low = state->list_high = 0.0;
+        state->list_count = 0;
         return DPAR_OK;
     } else if (open) {
-        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+        state->object[item->depth + 1] = DPARI_OBJECT_SKIPPED;
     }
-    return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
+    if (key < 0) {
+        return dpari_config_unknown(state, object, item);
+    }
+    return dpari_config_value(state, object, key, item, why);
 }
 
 /* Reports "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ...". */
@@ -1537,16 +1609,18 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
     }
     dpar_text_put(&t, found > 0 ? ")" : "");
     return dpari_say(DPAR_E_PARSE, why,
-                     "config.json: %s is missing or 0 (not a transformer's config?)", text);
+                     "config.json: %s is missing or 0, but a transformer needs it", text);
 }
 
+/* Returns 1 if all layers of the model are scans, otherwise 0. */
 static int32_t dpari_model_scans_only(const dpar_model *m)
 {
     return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
 }
 
-/* Returns the first member that the model needs and neither the file nor its type gives, or -1. */
-static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *c)
+/* Returns the first member that the model needs but that neither the file nor its type gives, or -1
+ * if there is none. */
+static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *state)
 {
     int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
     if (m->layers < 1) {
@@ -1555,14 +1629,14 @@ static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state
     if (m->hidden < 1) {
         return DPARI_M_HIDDEN;
     }
-    if (m->heads < 1 && !(dpari_model_scans_only(m) && c->mixes == 0)) {
+    if (m->heads < 1 && !(dpari_model_scans_only(m) && state->mixes == 0)) {
         return DPARI_M_HEADS;
     }
     if (sees && m->patch < 1) {
         return DPARI_M_PATCH;
     }
     if (sees && m->image[0] < 1) {
-        return DPARI_C_SIDE;
+        return DPARI_C_IMAGE_SIDE;
     }
     if (!sees && m->vocab < 1) {
         return DPARI_M_VOCAB;
@@ -1579,10 +1653,11 @@ static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state
     return -1;
 }
 
-static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *c,
+/* Checks that the model has all that it needs. */
+static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *state,
                                        dpar_why *why)
 {
-    int32_t key = dpari_config_absent(m, c);
+    int32_t key = dpari_config_absent(m, state);
     if (key >= 0) {
         return dpari_config_missing(key, why);
     }
@@ -1595,47 +1670,67 @@ static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_s
     return DPAR_OK;
 }
 
-/* Returns a * b, or 0 (not given) if it is too large. */
+/* Returns `member` if it is positive, which means that the file or its type gives it. */
+static int32_t dpari_config_given(int32_t member, int32_t otherwise)
+{
+    return member > 0 ? member : otherwise;
+}
+
+/* Returns a * b, or 0, which means "not given", if a factor is not positive or the product too
+ * large. */
 DPARI_STATIC_NOINLINE int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
     return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
 }
 
+/* Returns 1 if an activation function is one that gated feed-forward parts have, otherwise 0. */
 static int dpari_config_gates(const dpari_slice *s)
 {
     return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
 }
 
-/* Writes what the type implies into *m. An unknown type gets Llama's shapes, as most have, if the
- * file gives kv heads (an encoder or a state-space model has none) and silu (others may not be
- * gated), or neither. */
-static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
+/* Returns 1 if an unknown type may be read as Llama, whose shapes most models have. Its activation
+ * function must be one of gated feed-forward parts. If the file does not name that, it must have
+ * key-value heads, which encoders and state-space models do not have. */
+static int dpari_config_like_llama(const dpari_config_state *state, int32_t object)
+{
+    const dpari_slice *activation = &state->activation[object];
+    return (state->value[object][DPARI_M_KV_HEADS] > 0 && activation->length == 0) ||
+           dpari_config_gates(activation);
+}
+
+/* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
+ * token types but no key-value heads, and otherwise as Llama. */
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *m,
                                      dpar_why *why)
 {
-    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
-    const int32_t *value = c->value[in];
+    const int32_t *value = state->value[object];
+    dpari_slice type = state->type[object], other;
     const char *row;
-    other.at = "chatglm-6b";
-    other.n = 10;
-    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
-        type = other; /* the first one, of another shape */
+    if (type.length == 0) {
+        type = state->type[DPARI_OBJECT_WHOLE];
+    }
+    other.text = "chatglm-6b";
+    other.length = 10;
+    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
+        type = other; /* the first ChatGLM has another shape than the later ones */
     }
     row = dpari_type_find(&type);
-    if (row == NULL && type.n == 0 && value[DPARI_C_TYPES] >= 0 && value[DPARI_M_KV_HEADS] < 0) {
-        other.at = "bert";
-        other.n = 4;
+    if (row == NULL && type.length == 0 && value[DPARI_C_TOKEN_TYPES] >= 0 &&
+        value[DPARI_M_KV_HEADS] < 0) {
+        other.text = "bert";
+        other.length = 4;
         row = dpari_type_find(&other);
-        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size");
-    } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
-                               dpari_config_gates(&c->activation[in]) || type.n == 0)) {
+        dpari_config_note(state,
+                          "no model_type: read as BERT, because the file has type_vocab_size");
+    } else if (row == NULL && type.length == 0) {
         row = "llama:";
-        if (type.n > 0) {
-            dpari_config_note(c, "model_type '%.*s' is not known: read as Llama",
-                              dpari_config_shown(type.n), type.at);
-        } else {
-            dpari_config_note(c, "no model_type: read as Llama");
-        }
+        dpari_config_note(state, "no model_type: read as Llama");
+    } else if (row == NULL && dpari_config_like_llama(state, object)) {
+        row = "llama:";
+        dpari_config_note(state, "model_type '%.*s' is not known: read as Llama",
+                          dpari_config_shown(type.length), type.text);
     }
     if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
         return dpari_say(
@@ -1644,13 +1739,13 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
                 ? "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
                   "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
                   "vit ...): describe the model as text"
-                : "config.json: model_type '%.*s': blocks that differ one from another "
-                  "(block_configs) are not modelled",
-            (int32_t)(type.n < 40 ? type.n : 40), type.at);
+                : "config.json: model_type '%.*s': blocks that differ from each other "
+                  "(block_configs) are not supported",
+            (int32_t)(type.length < 40 ? type.length : 40), type.text);
     }
     dpari_type_read(m, row);
-    if (type.n > 0) {
-        dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
+    if (type.length > 0) {
+        dpari_copy_text(m->name, sizeof(m->name), type.text, type.length);
     } else {
         dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
@@ -1658,38 +1753,42 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
 }
 
 /* Overwrites what the type implies with the fields that the file has. */
-static void dpari_config_fields(dpar_model *m, const int32_t *v)
+static void dpari_config_fields(dpar_model *m, const int32_t *value)
 {
     int32_t key;
     for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
-            *dpari_model_field(m, key) = v[key];
+        if (value[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(m, key) = value[key];
         }
     }
-    m->layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m->layers;
+    m->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], m->layers);
 }
 
-/* Said, a share of the width, or of the type. */
-DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+/* Returns the width of a feed-forward part: `ffn`, unless the file gives only a factor of the
+ * hidden size. */
+DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *value, int32_t hidden, int32_t ffn)
 {
-    return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
-               ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
-               : ffn;
+    if (value[DPARI_C_EXPANSION] < 1 || value[DPARI_M_FFN] > 0) {
+        return ffn;
+    }
+    return (int32_t)dpari_leastf((double)hidden * value[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9);
 }
 
-/* Notes in one line what the file leaves to its type. */
-static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
+/* Notes in one line the sizes that the file does not give, with the values that its type implies.
+ */
+static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m,
+                                  const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
                                   DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
     dpar_model copy = *m;
     const char *names, *end;
-    int32_t i, k, said = 0;
+    int32_t i, k, noted = 0;
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
             (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
-            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
+            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED_VOCAB] > 0)) {
             continue;
         }
         names = dpari_config_names;
@@ -1698,22 +1797,23 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
         }
         for (end = names; *end != 0 && *end != ' '; end++) {
         }
-        dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
-        dpari_text_slice(&c->note, names, (size_t)(end - names));
-        dpari_text_print(&c->note, "=%d", v);
+        dpar_text_put(&state->note, noted == 0 ? "not in the file, so its type decides: " : ", ");
+        noted++;
+        dpari_text_slice(&state->note, names, (size_t)(end - names));
+        dpari_text_print(&state->note, "=%d", v);
     }
-    dpar_text_put(&c->note, said > 0 ? "\n" : "");
+    dpar_text_put(&state->note, noted > 0 ? "\n" : "");
 }
 
-/* Returns the channels of a scan: given, a multiple of the hidden size that is given, or Mamba's.
- */
-static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
+/* Returns the channels of a scan: as given, a given multiple of the hidden size, twice the hidden
+ * size for Mamba, or the hidden size. */
+static int32_t dpari_config_inner(const dpar_model *m, const int32_t *value)
 {
-    if (v[DPARI_C_INNER] > 0) {
-        return v[DPARI_C_INNER];
+    if (value[DPARI_C_INNER] > 0) {
+        return value[DPARI_C_INNER];
     }
-    if (v[DPARI_C_EXPAND] > 0) {
-        return dpari_config_product(m->hidden, v[DPARI_C_EXPAND]);
+    if (value[DPARI_C_EXPAND] > 0) {
+        return dpari_config_product(m->hidden, value[DPARI_C_EXPAND]);
     }
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
         return dpari_config_product(m->hidden, 2);
@@ -1721,36 +1821,47 @@ static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
     return m->hidden;
 }
 
-/* Sets widths that follow from other members. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
-                                               const int32_t *v, const dpari_slice *type)
+/* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
+ * attention, then of scans. */
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *state,
+                                               const int32_t *value, const dpari_slice *type)
 {
     int32_t inner;
-    m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
-    if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
-        int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
-        f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
-        m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
+    m->ffn = dpari_config_ffn(value, m->hidden, m->ffn);
+    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+        /* Meta's rule: 8/3 of the hidden size, times a factor, rounded up to a multiple */
+        int64_t width = 8 * (int64_t)m->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
+        if (value[DPARI_C_FFN_TIMES] > 0) {
+            width = width * value[DPARI_C_FFN_TIMES] / 10000;
+        }
+        m->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (v[DPARI_C_ADJUSTS] > 0) { /* as Llama's first rule: two thirds, a multiple of 256 */
+    if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
         m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
-    if (dpari_slice_is(type, "qwen recurrent_gemma")) { /* counts both halves of the gated one */
+    /* these types count both halves of a gated part */
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) {
         m->ffn /= 2;
     }
-    if (v[DPARI_C_DENSE_FFN] > 0) {
-        m->expert_ffn = v[DPARI_M_EXPERT_FFN] > 0 ? m->expert_ffn : m->ffn;
-        m->ffn = v[DPARI_C_DENSE_FFN];
+    if (value[DPARI_C_DENSE_FFN] > 0) {
+        if (value[DPARI_M_EXPERT_FFN] < 1) {
+            m->expert_ffn = m->ffn;
+        }
+        m->ffn = value[DPARI_C_DENSE_FFN];
     }
-    m->expert_ffn = m->experts > 0 && m->expert_ffn < 1 ? m->ffn : m->expert_ffn;
-    if (v[DPARI_C_SHARED] > 0 && v[DPARI_M_SHARED_FFN] < 1) {
-        m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
+    if (m->experts > 0 && m->expert_ffn < 1) {
+        m->expert_ffn = m->ffn;
     }
-    m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (value[DPARI_C_SHARED_COUNT] > 0 && value[DPARI_M_SHARED_FFN] < 1) {
+        m->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], m->expert_ffn);
+    }
+    if (m->experts > 0 && m->shared_ffn == 1) {
+        m->shared_ffn = m->expert_ffn;
+    }
     if (dpari_slice_is(type, "ernie4_5_moe_vl ernie4_5_vl_moe_text")) {
-        m->experts = dpari_config_product(2, m->experts); /* so many for text, so many for images */
+        m->experts = dpari_config_product(2, m->experts); /* as many for images as for text */
     }
-    if (v[DPARI_C_NO_MLA] == 0) {
+    if (value[DPARI_C_USE_MLA] == 0) {
         m->kv_lora = m->q_lora = m->v_width = 0;
     }
     if (m->kv_lora > 0) { /* latent attention has widths of its own */
@@ -1760,20 +1871,21 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
         m->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = v[DPARI_C_ONE_KV] != 0;
-        if (v[DPARI_C_NEW_DECODER] > 0) {
-            m->kv_heads = (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0);
+        m->kv_heads = value[DPARI_C_ONE_KV] != 0;
+        if (value[DPARI_C_NEW_DECODER] > 0) {
+            m->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
         }
-    } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
-        m->kv_heads = v[DPARI_C_NEW_KV];
+    } else if (value[DPARI_C_NEW_KV] > 0 && value[DPARI_M_KV_HEADS] < 1) {
+        m->kv_heads = value[DPARI_C_NEW_KV];
     }
-    if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
-        m->scan_heads =
-            m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+    if (dpari_model_scans_only(m) && state->mixes == 0) { /* the file's heads are the scan's */
+        if (m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2) {
+            m->scan_heads = m->heads;
+        }
         m->heads = m->kv_heads = 0;
     }
-    if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
-        const int32_t *linear = c->value[DPARI_IN_LINEAR];
+    if (state->value[DPARI_OBJECT_LINEAR][DPARI_M_HEADS] > 0) {
+        const int32_t *linear = state->value[DPARI_OBJECT_LINEAR];
         m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
         m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
         m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
@@ -1789,7 +1901,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
-    inner = dpari_config_inner(m, v);
+    inner = dpari_config_inner(m, value);
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
         m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
@@ -1801,23 +1913,25 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     }
 }
 
-/* Sets the head of a language model by the class with which the file was saved. */
+/* Sets the head of a model by the class with which the file was saved. */
 static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
-    int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
-                     dpari_slice_holds(a->at, a->n, "LMHead") ||
-                     dpari_slice_holds(a->at, a->n, "ForConditional");
-    int masked = dpari_slice_holds(a->at, a->n, "ForMaskedLM") ||
-                 dpari_slice_holds(a->at, a->n, "ForPreTraining");
-    int classes = dpari_slice_holds(a->at, a->n, "Classification") ||
-                  dpari_slice_holds(a->at, a->n, "Reward") ||
-                  dpari_slice_holds(a->at, a->n, "ForQuestion") ||
-                  dpari_slice_holds(a->at, a->n, "WithProjection");
-    int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
+    int vocabulary = dpari_slice_holds(a->text, a->length, "ForCausalLM") ||
+                     dpari_slice_holds(a->text, a->length, "LMHead") ||
+                     dpari_slice_holds(a->text, a->length, "ForConditional");
+    int masked = dpari_slice_holds(a->text, a->length, "ForMaskedLM") ||
+                 dpari_slice_holds(a->text, a->length, "ForPreTraining");
+    int classes = dpari_slice_holds(a->text, a->length, "Classification") ||
+                  dpari_slice_holds(a->text, a->length, "Reward") ||
+                  dpari_slice_holds(a->text, a->length, "ForQuestion") ||
+                  dpari_slice_holds(a->text, a->length, "WithProjection");
+    int bare = a->length > 5 && dpari_same_bytes(a->text + a->length - 5, "Model", 5);
     if (m->family == DPAR_MODEL_FAMILY_VIT) {
         if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_MODEL_HEAD_POOL
-                                                               : DPAR_MODEL_HEAD_VOCAB;
+            m->head = DPAR_MODEL_HEAD_VOCAB;
+            if (bare && dpari_slice_is(type, "vit deit")) {
+                m->head = DPAR_MODEL_HEAD_POOL;
+            }
             m->out_channels = -1;
         }
     } else if (masked || (vocabulary && m->causal < 0)) {
@@ -1827,74 +1941,79 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
     } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
         m->head = DPAR_MODEL_HEAD_NONE;
-    } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
-               dpari_slice_holds(a->at, a->n, "ForToken")) {
+    } else if (dpari_slice_holds(a->text, a->length, "ForQuestion") ||
+               dpari_slice_holds(a->text, a->length, "ForToken")) {
         m->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
-/* Reads the tower of `in`, after what the type of the whole model implies. */
-static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
+/* Sets the tower in front of a language model from its object of the file, after what the type of
+ * the whole model and the type of the tower imply. */
+static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t object)
 {
-    const int32_t *v = c->value[in];
-    const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
-    dpar_model t;
+    const int32_t *value = state->value[object];
+    const char *whole = dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]), *row;
+    dpar_model tower; /* the tower as a model of its own */
     int32_t side;
     int64_t patches;
-    dpari_zero(&t, sizeof(t));
+    dpari_zero(&tower, sizeof(tower));
     if (whole != NULL) {
         (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
     }
-    row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
+    row = state->seen[object] ? dpari_type_find(&state->type[object]) : NULL;
     if (row != NULL && row[0] == 'v') {
-        dpari_type_read(&t, row);
+        dpari_type_read(&tower, row);
     } else {
-        t.layers = m->tower_layers;
-        t.hidden = m->tower_hidden;
-        t.heads = m->tower_heads > 0 ? m->tower_heads : 16;
-        t.ffn = m->tower_ffn;
+        tower.layers = m->tower_layers;
+        tower.hidden = m->tower_hidden;
+        tower.heads = dpari_config_given(m->tower_heads, 16);
+        tower.ffn = m->tower_ffn;
     }
-    dpari_config_fields(&t, v);
-    m->tower_layers = t.layers + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
-    m->tower_hidden = v[DPARI_C_WIDTH] > 0 ? v[DPARI_C_WIDTH] : t.hidden;
-    m->tower_heads = t.heads > 0 ? t.heads : 16;
-    m->tower_ffn = dpari_config_ffn(v, m->tower_hidden, t.ffn);
-    m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
-    side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
-    t.channels = t.channels > 0 ? t.channels : 3;
-    if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
-        m->tower_patch =
-            t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
-        patches = side > 0 ? side / t.patch : 0;
+    dpari_config_fields(&tower, value);
+    m->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    m->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
+    m->tower_heads = dpari_config_given(tower.heads, 16);
+    m->tower_ffn = dpari_config_ffn(value, m->tower_hidden, tower.ffn);
+    m->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
+    side = dpari_config_given(value[DPARI_C_IMAGE_SIDE], tower.image[0]);
+    tower.channels = dpari_config_given(tower.channels, 3);
+    if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
+        m->tower_patch = tower.patch * tower.patch * tower.channels *
+                         dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+        patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
             m->tower_tokens = (int32_t)(patches * patches);
             m->tower_positions = m->tower_tokens + 1;
         }
     }
-    if (in == DPARI_IN_HEARS) { /* two convolutions, of 3 steps */
-        m->tower_patch = v[DPARI_C_MELS] > 0 ? dpari_config_product(3, v[DPARI_C_MELS]) : 240;
-        m->tower_tokens = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+    if (object == DPARI_OBJECT_AUDIO) {
+        /* Whisper's tower: two convolutions over 3 steps each, whose second one has 3 hidden^2
+         * weights (tower_params counts thousands), and by default 80 mel bins and 1500 positions */
+        m->tower_patch =
+            value[DPARI_C_MEL_BINS] > 0 ? dpari_config_product(3, value[DPARI_C_MEL_BINS]) : 240;
+        m->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
         m->tower_positions = m->tower_tokens;
         m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
     }
-    if (v[DPARI_C_ROWS] > 0) {
-        m->tower_positions = v[DPARI_C_ROWS];
-        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : v[DPARI_C_ROWS];
+    if (value[DPARI_C_TOWER_POSITIONS] > 0) {
+        m->tower_positions = value[DPARI_C_TOWER_POSITIONS];
+        m->tower_tokens = dpari_config_given(m->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
     }
-    if (v[DPARI_C_MERGE] > 0) {
-        m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
+    if (value[DPARI_C_MERGE] > 0) {
+        m->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
     }
-    if (m->tower_inner == -4 && v[DPARI_C_OUT] > 0) {
-        /* GLM-4V: the file's width is the merger's, of three products; blocks are as wide as what
-         * the tower gives; 2 x 2 patches are convolved to it, which is one product more */
-        const double out = v[DPARI_C_OUT];
+    if (m->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
+        /* GLM-4V: the ffn of the file is that of the merger, which has one product of out x out and
+         * three of out x ffn. Before it, 2 x 2 patches of the hidden size are convolved to `out`.
+         * The feed-forward parts of the tower's blocks are `out` wide. */
+        const double out = value[DPARI_C_TOWER_OUT];
         m->tower_params = (int32_t)dpari_leastf(
             1e-3 * out * (out + 3.0 * m->tower_ffn + 4.0 * m->tower_hidden), 2e9);
-        m->tower_ffn = v[DPARI_C_OUT];
+        m->tower_ffn = value[DPARI_C_TOWER_OUT];
         m->tower_inner = -3;
     }
-    m->tower_mergers = v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS] : 1;
-    switch (m->tower_inner) { /* the negative ones: see dpari_towers */
+    m->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
+    switch (m->tower_inner) { /* dpari_towers explains the negative values */
     case -1:
         m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
         break;
@@ -1905,233 +2024,301 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
         break;
     default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
     }
-    m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
+    m->tower_tokens = dpari_config_given(m->tower_tokens, 1024);
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
-        dpari_config_note(c, "its %s is not understood: its parameters and its time are left out",
-                          in == DPARI_IN_SEES ? "vision_config" : "audio_config");
+        dpari_config_note(state,
+                          "its %s is not understood: its parameters and time are not included",
+                          object == DPARI_OBJECT_VISION ? "vision_config" : "audio_config");
         return;
     }
-    dpari_config_note(c, "a tower of %d layers in front is counted%s", m->tower_layers,
-                      c->seen[in] && v[DPARI_M_LAYERS] > 0
+    dpari_config_note(state, "a tower of %d layers in front of the model is included%s",
+                      m->tower_layers,
+                      state->seen[object] && value[DPARI_M_LAYERS] > 0
                           ? ""
-                          : ", though not in the file, as models of its type have it");
-    dpari_config_note(c, "its input: one of %d patches a sample, in front of the first stage",
-                      m->tower_tokens);
-    if (whole == NULL && in == DPARI_IN_SEES) {
+                          : ", as its type has one, though the file does not describe it");
+    dpari_config_note(
+        state, "its input is one of %d patches per sample; it runs in front of the first stage",
+        m->tower_tokens);
+    if (whole == NULL && object == DPARI_OBJECT_VISION) {
         dpari_config_note(
-            c, "model_type '%.*s' is not known: its projector is taken for one product",
-            dpari_config_shown(c->type[DPARI_IN_WHOLE].n), c->type[DPARI_IN_WHOLE].at);
+            state, "model_type '%.*s' is not known: its projector is assumed to be one product",
+            dpari_config_shown(state->type[DPARI_OBJECT_WHOLE].length),
+            state->type[DPARI_OBJECT_WHOLE].text);
     }
 }
 
-/* Counts windows, experts and recurrences layer by layer. */
-static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
-                                       const dpari_slice *type, dpar_why *why)
+/* Returns 1 if the letter of a layer stands for a scan, otherwise 0. */
+static int dpari_config_scans(char letter)
 {
-    int32_t every = v[DPARI_C_EVERY], i;
-    if (c->mixes > 0 && m->scan == 0) {
-        for (i = 0; i < c->mixes; i++) {
-            if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_MODEL_SCAN_DELTA : 0;
+    return letter == 'S' || letter == 's' || letter == 'B';
+}
+
+/* Counts the layers of each kind: which mix tokens by attention, windows or scans, and which have
+ * experts. The letters of the file's lists or of the type's pattern say that. Letters for which the
+ * file gives no sizes are replaced by full attention, or the file is rejected. */
+static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
+                                       const int32_t *value, const dpari_slice *type, dpar_why *why)
+{
+    int32_t every = value[DPARI_C_PERIOD], full, i;
+    if (state->mixes > 0 && m->scan == 0) {
+        for (i = 0; i < state->mixes; i++) {
+            if (dpari_config_scans(state->mix[i]) && m->scan_groups > 0 && m->scan_state > 0) {
+                m->scan = DPAR_MODEL_SCAN_DELTA;
             }
         }
     }
-    for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
-        if (c->mix[i] == 'S') {
-            c->mix[i] = 's';
-        } else if (c->mix[i] == 'F') {
-            c->mix[i] = 'f';
+    /* a layer of these types has either a mixer or a feed-forward part, not both */
+    for (i = 0; i < state->mixes && m->pattern[0] == 's'; i++) {
+        if (state->mix[i] == 'S') {
+            state->mix[i] = 's';
+        } else if (state->mix[i] == 'F') {
+            state->mix[i] = 'f';
         }
     }
-    if (c->mixes == 0 && every > 0 && every < 16) {
+    if (state->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
             m->pattern[i] = m->scan > 0 ? 'S' : 'W';
         }
-        m->pattern[v[DPARI_C_AFTER] >= 0 ? v[DPARI_C_AFTER] % every : every - 1] = 'F';
+        full = every - 1;
+        if (value[DPARI_C_PERIOD_OFFSET] >= 0) {
+            full = value[DPARI_C_PERIOD_OFFSET] % every;
+        }
+        m->pattern[full] = 'F';
         m->pattern[every] = 0;
     }
-    if (v[DPARI_C_WINDOWS] == 0 || (m->window < 1 && m->scan == 0)) {
+    if (value[DPARI_C_USES_WINDOW] == 0 || (m->window < 1 && m->scan == 0)) {
         m->window = 0;
         if (m->scan == 0) {
             m->pattern[0] = 0;
         }
     }
-    if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
-        dpari_config_note(c, "'sliding_window'=%d: in which layers is not said: none has it",
-                          m->window);
+    if (m->window > 0 && state->mixes == 0 && m->pattern[0] == 0 && value[DPARI_M_WINDOW] > 0) {
+        dpari_config_note(
+            state, "'sliding_window'=%d was ignored: the file does not say which layers have it",
+            m->window);
     }
-    for (i = 0; i < c->mixes && m->window < 1; i++) {
-        if (c->mix[i] == 'W') {
-            c->mix[i] = 'F';
+    for (i = 0; i < state->mixes && m->window < 1; i++) {
+        if (state->mix[i] == 'W') {
+            state->mix[i] = 'F';
         }
     }
-    if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+    /* most types put the experts into the last layer of each step, DeepSeek's into the first */
+    if (m->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
         m->expert_offset = m->expert_step - 1;
     }
-    for (i = 0; i < c->mixes && m->scan == 0; i++) {
-        if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+    for (i = 0; i < state->mixes && m->scan == 0; i++) {
+        if (dpari_config_scans(state->mix[i])) {
             return dpari_say(DPAR_E_UNKNOWN, why,
                              "config.json: model_type '%.*s': its layers of linear attention, "
-                             "state space or convolution are not modelled",
-                             (int32_t)(type->n < 40 ? type->n : 40), type->at);
+                             "state space or convolution are not supported",
+                             (int32_t)(type->length < 40 ? type->length : 40), type->text);
         }
     }
-    if (c->feeds > 0 && m->experts == 0) {
-        c->feeds = 0;
+    if (state->feeds > 0 && m->experts == 0) {
+        state->feeds = 0;
     }
-    if (c->feeds > 0) {
+    if (state->feeds > 0) {
         m->dense_layers = 0;
     }
-    dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
+    dpari_model_kinds(m, state->mix, state->mixes, state->feed, state->feeds);
     return DPAR_OK;
 }
 
-DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
+/* Overwrites single fields with members that are no fields of a model themselves. */
+static void dpari_config_others(dpar_model *m, dpari_config_state *state, const int32_t *value,
+                                const dpari_slice *activation)
+{
+    if (value[DPARI_C_TIED] >= 0) {
+        m->tied = value[DPARI_C_TIED];
+    }
+    m->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], m->vocab);
+    if (value[DPARI_M_HIDDEN] < 0) {
+        m->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], m->hidden);
+    }
+    if (value[DPARI_C_Q_GATE] >= 0) {
+        m->q_gate = value[DPARI_C_Q_GATE];
+    }
+    if (m->embed == m->hidden) {
+        m->embed = 0;
+    }
+    if (value[DPARI_C_NO_BIAS] > 0) {
+        m->biases = -1;
+    } else if (m->biases < 0 && value[DPARI_C_BIAS] > 0) {
+        m->biases = 0;
+    }
+    if (value[DPARI_C_GATED] >= 0 && m->family == DPAR_MODEL_FAMILY_T5) {
+        m->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
+    }
+    if (m->family == DPAR_MODEL_FAMILY_LLAMA && m->gated == 0 &&
+        dpari_slice_is(activation, "relu2 relu xielu")) {
+        m->gated = -1;
+    }
+    if (m->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
+        m->vocab = 32000;
+        dpari_config_note(state, "no vocab_size: 32000 is assumed, as in Llama and Llama 2");
+    }
+}
+
+/* Sets the fields of vision transformers. */
+static void dpari_config_image(dpar_model *m, const int32_t *value, const dpari_slice *architecture)
+{
+    m->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], m->image[0]);
+    m->image[1] = m->image[0];
+    m->channels = dpari_config_given(m->channels, 3);
+    if (dpari_slice_holds(architecture->text, architecture->length, "WithProjection")) {
+        m->out_channels = dpari_config_given(value[DPARI_C_PROJECTION_DIM], m->out_channels);
+    }
+    if (m->family == DPAR_MODEL_FAMILY_DIT && m->hidden < 1) {
+        m->hidden = dpari_config_product(m->heads, m->head_width);
+    }
+    m->window = 0;
+    m->pattern[0] = 0;
+}
+
+/* Sets the rows of learned positions. Token types and DeBERTa's relative positions are rows too. */
+static void dpari_config_positions(dpar_model *m, const int32_t *value)
+{
+    if (m->positions > 0 && m->family == DPAR_MODEL_FAMILY_T5) {
+        m->positions = 2 * dpari_config_within(m->seq, 0, 1000000);
+        if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
+            m->channels = value[DPARI_C_MEL_BINS];
+            m->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+            m->positions = m->image[0] + m->seq;
+        }
+    } else if (m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary && m->positions == 0) {
+        m->positions = dpari_config_given(m->seq, 2048);
+        if (value[DPARI_C_POSITION_BUCKETS] > 0) {
+            if (value[DPARI_C_BIASED_INPUT] == 0) {
+                m->positions = 0;
+            }
+            m->positions += 2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+        }
+        m->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
+                                            m->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+    }
+}
+
+/* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
+ * trained with, so longer sequences are cut to 8192 tokens. */
+static void dpari_config_seq(dpar_model *m, dpari_config_state *state)
+{
+    if (m->seq == 0) {
+        switch (m->family) {
+        case DPAR_MODEL_FAMILY_T5: m->seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: m->seq = 2048; break;
+        default: m->seq = 8192; break;
+        }
+    }
+    if (m->seq > 8192) {
+        dpari_config_note(state, "8192 tokens per sample are assumed, the file allows %d: set seq",
+                          m->seq);
+        m->seq = 8192;
+    }
+}
+
+/* Sets the tower of a multi-modal language model. Only one is modelled: that for images, if there
+ * is one, otherwise that for audio. */
+static void dpari_config_towers(dpar_model *m, dpari_config_state *state)
+{
+    const int audio = state->seen[DPARI_OBJECT_AUDIO];
+    const int vision = state->seen[DPARI_OBJECT_VISION] ||
+                       dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]) != NULL;
+    if ((vision || audio) && m->family <= DPAR_MODEL_FAMILY_LLAMA) {
+        dpari_config_tower(m, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
+    }
+    if (vision && audio) {
+        dpari_config_note(state, "'audio_config': its tower is not included");
+    }
+}
+
+/* Makes the model from what was collected. Later steps use the fields that earlier ones set. */
+DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
                                                       dpar_why *why)
 {
-    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
-    int32_t *v = c->value[in];
-    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
-    const dpari_slice *gate = &c->activation[in];
+    int32_t object = state->seen[DPARI_OBJECT_TEXT] ? DPARI_OBJECT_TEXT : DPARI_OBJECT_WHOLE;
+    int32_t *value = state->value[object];
+    const dpari_slice *architecture = &state->architecture[object];
+    dpari_slice type = state->type[object];
     dpar_model m;
     dpar_status st;
-    dpari_zero(&m, sizeof(m));
-    if (c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0) { /* the one member that goes the other way */
-        v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
+    if (type.length == 0) {
+        type = state->type[DPARI_OBJECT_WHOLE];
     }
-    st = dpari_config_kind(c, in, &m, why);
+    dpari_zero(&m, sizeof(m));
+    /* this member of the whole model counts, even if the language model has it too */
+    if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
+        value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
+    }
+    st = dpari_config_kind(state, object, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_config_defaults(c, &m, v);
-    dpari_config_fields(&m, v);
-    m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
-    m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
-    m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
-    m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
-    m.embed = m.embed == m.hidden ? 0 : m.embed;
-    if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
-        m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
-    }
-    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_MODEL_FAMILY_T5) {
-        m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
-    }
-    if (m.family == DPAR_MODEL_FAMILY_LLAMA && m.gated == 0 &&
-        dpari_slice_is(gate, "relu2 relu xielu")) {
-        m.gated = -1;
-    }
-    if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
-        m.vocab = 32000;
-        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it");
-    }
+    dpari_config_defaults(state, &m, value);
+    dpari_config_fields(&m, value);
+    dpari_config_others(&m, state, value, &state->activation[object]);
     if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
-        m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
-        m.channels = m.channels > 0 ? m.channels : 3;
-        m.out_channels =
-            dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "WithProjection") &&
-                    v[DPARI_C_PROJECTS] > 0
-                ? v[DPARI_C_PROJECTS]
-                : m.out_channels;
-        m.hidden = m.family == DPAR_MODEL_FAMILY_DIT && m.hidden < 1
-                       ? dpari_config_product(m.heads, m.head_width)
-                       : m.hidden;
-        m.window = 0;
-        m.pattern[0] = 0;
+        dpari_config_image(&m, value, architecture);
     }
-    m.layers = m.layers < 1 ? c->mixes : m.layers;
-    dpari_config_widths(&m, c, v, &type);
-    st = dpari_config_needed(&m, c, why);
+    m.layers = dpari_config_given(m.layers, state->mixes);
+    dpari_config_widths(&m, state, value, &type);
+    st = dpari_config_needed(&m, state, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
         m.head_width = m.hidden / m.heads;
-        dpari_config_note(c, "no head_dim: %d, hidden_size / num_attention_heads, is taken",
+        dpari_config_note(state, "no head_dim: %d is used, hidden_size / num_attention_heads",
                           m.head_width);
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
-        m.out_channels = c->labels;
+        m.out_channels = state->labels;
     }
-    dpari_config_head(&m, &c->architecture[in], &type);
+    dpari_config_head(&m, architecture, &type);
     if (m.family == DPAR_MODEL_FAMILY_T5 &&
-        dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
-        dpari_config_note(c, "'%.*s' is the decoder alone: the encoder is counted all the same",
-                          dpari_config_shown(c->architecture[in].n), c->architecture[in].at);
+        dpari_slice_holds(architecture->text, architecture->length, "ForCausalLM")) {
+        dpari_config_note(state, "'%.*s' is only the decoder, but the encoder is included too",
+                          dpari_config_shown(architecture->length), architecture->text);
     }
-    if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
-        m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
-        if (v[DPARI_C_MELS] > 0) {
-            m.channels = v[DPARI_C_MELS];
-            m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
-            m.positions = m.image[0] + m.seq;
-        }
-    } else if (m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary && m.positions == 0) {
-        m.positions = m.seq > 0 ? m.seq : 2048;
-        if (v[DPARI_C_BUCKETS] > 0) {
-            m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
-                          (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
-        }
-        m.positions +=
-            dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
-    }
-    st = dpari_config_layers(&m, c, v, &type, why);
+    dpari_config_positions(&m, value);
+    st = dpari_config_layers(&m, state, value, &type, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (m.seq == 0) {
-        switch (m.family) {
-        case DPAR_MODEL_FAMILY_T5: m.seq = 512; break;
-        case DPAR_MODEL_FAMILY_GPT: m.seq = 2048; break;
-        default: m.seq = 8192; break;
-        }
-    }
-    if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
-        dpari_config_note(
-            c, "8192 tokens a sample are assumed of the %d that the file allows: --seq", m.seq);
-        m.seq = 8192;
-    }
+    dpari_config_seq(&m, state);
     if (m.family == DPAR_MODEL_FAMILY_GPT) {
         m.stack = DPAR_MODEL_STACK_TORCH;
     }
-    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
+    if (value[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
-            c, "blocks for multi-token prediction are left out: %d in the file; mtp=1 counts one",
-            v[DPARI_M_MTP]);
+            state, "%d blocks for multi-token prediction are not included; mtp=1 includes one",
+            value[DPARI_M_MTP]);
     }
-    tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
-                ? DPARI_IN_SEES
-                : DPARI_IN_HEARS;
-    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) &&
-        m.family <= DPAR_MODEL_FAMILY_LLAMA) {
-        dpari_config_tower(&m, c, tower);
-    }
-    if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
-        dpari_config_note(c, "'audio_config': its tower is left out");
-    }
-    dpari_copy_text(m.note, sizeof(m.note), c->note.buffer, sizeof(m.note));
+    dpari_config_towers(&m, state);
+    dpari_copy_text(m.note, sizeof(m.note), state->note.buffer, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
 
+/* Reads a config.json. */
 static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
                                       dpar_why *why)
 {
     dpari_json j;
     dpari_json_item item;
-    dpari_config_state c;
+    dpari_config_state state;
     dpar_status st;
     char note[DPAR_MAX_NOTE];
     int32_t i, k;
-    dpari_zero(&c, sizeof(c));
-    for (i = 0; i < DPARI_INS; i++) {
+    dpari_zero(&state, sizeof(state));
+    for (i = 0; i < DPARI_OBJECTS; i++) {
         for (k = 0; k < DPARI_C_KEYS; k++) {
-            c.value[i][k] = -1;
+            state.value[i][k] = -1;
         }
-        c.type[i].at = c.architecture[i].at = c.activation[i].at = "";
+        state.type[i].text = state.architecture[i].text = state.activation[i].text = "";
     }
-    dpar_text_init(&c.note, note, sizeof(note));
+    dpar_text_init(&state.note, note, sizeof(note));
     json += dpari_text_mark(json, bytes, &bytes);
     dpari_json_init(&j, json, bytes);
     do {
@@ -2139,21 +2326,23 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
         if (st != DPAR_OK) {
             return st;
         }
-        st = dpari_config_member(&c, &item, why);
+        st = dpari_config_member(&state, &item, why);
         if (st != DPAR_OK) {
             return st;
         }
     } while (item.kind != DPARI_JSON_END);
-    if (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED) {
-        return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
-                         c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
+    if (state.mixes > DPARI_MAX_LISTED || state.feeds > DPARI_MAX_LISTED) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "config.json: a list describes %d layers, but at most %d are possible",
+                         state.mixes > state.feeds ? state.mixes : state.feeds,
+                         (int32_t)DPARI_MAX_LISTED);
     }
-    return dpari_config_finish(model, &c, why);
+    return dpari_config_finish(model, &state, why);
 }
 
 /* ---- any of these texts --------------------------------------------------------------------- */
 
-/* Returns the place after a byte order mark and blanks. */
+/* Returns 1 if a text begins like JSON, after a byte order mark and blanks, otherwise 0. */
 static int dpari_model_is_json(const char *text, size_t bytes)
 {
     size_t n = bytes, i = 0;
@@ -2188,7 +2377,8 @@ static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t byte
     dpar_status st;
     size_t first = 0, colon = 0;
     if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
+        return dpari_say(DPAR_E_PARSE, why,
+                         "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json");
     }
     while (first < bytes && text[first] != ',') {
         first++;

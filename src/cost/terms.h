@@ -25,8 +25,8 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
 DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
-/* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
- * (Rajbhandari 2020). */
+/* Returns the bytes of weights, gradients and optimizer state per rank for `params` parameters on d
+ * ranks at ZeRO stage 0..3 (Rajbhandari 2020). */
 DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
                                        int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Counts traffic by pricing with a tally, which records every call that the prices include, and
- * adds the calls that are too small to be priced. */
+/* Counts the traffic of a step. It prices the strategy with a tally (price.h), which records every
+ * call that the prices include, and adds the calls that are too small to be priced. Programs call
+ * dpar_traffic_count, to compare its numbers with those that communicators count. */
 #include "traffic.h"
 
 #include "terms.h"
 
-/* Counts the layers of class i of all stages together, and those whose forward is repeated. */
+/* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  double *layers, double *again)
 {
@@ -22,11 +23,14 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, in
             all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
         }
         *layers += mine;
-        *again += s->recompute_layers > 0 && all > s->recompute_layers
-                      ? mine * (s->recompute_layers / all)
-                      : mine;
+        if (s->recompute != DPAR_RECOMPUTE_FULL) {
+            continue;
+        }
+        if (s->recompute_layers > 0 && all > s->recompute_layers) {
+            mine *= s->recompute_layers / all; /* the recomputed share of the stage's layers */
+        }
+        *again += mine;
     }
-    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
 }
 
 /* Adds what the layers send in the micro-batches of a step. */
@@ -71,7 +75,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     }
 }
 
-/* Returns the weights of the first two units that have any, or with step -1 of the last two. */
+/* Returns the weights of the first two units that have weights, or of the last two if step is -1.
+ */
 static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
@@ -86,18 +91,22 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
     return sum;
 }
 
-/* Subtracts what ZeRO-3 does not gather again: the units at the m turns from forward to backward,
- * and those at the m - 1 turns back. */
+/* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
+ * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
                                    const dpari_layers *layers, dpari_tally *t)
 {
     double m = s->micro_batches, bytes = job->recipe.gathered;
-    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
-    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
-    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
-        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
-                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, e ? en : n, here * bytes, 0.0,
+    int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
+    if (s->zero != 3 || s->pp != 1 || !job->work->trains) {
+        return;
+    }
+    ranks[0] = (int32_t)dpari_zero_ranks(s);
+    ranks[1] = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (experts = 0; experts < 2; experts++) {
+        double here = dpari_traffic_ends(job->work, layers, experts, -1) * m +
+                      dpari_traffic_ends(job->work, layers, experts, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes, 0.0,
                         -1.0);
     }
 }
@@ -127,7 +136,10 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
     int32_t i, tied = 0;
     for (i = 0; i < w->layers; i++) {
-        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+        /* a head with fewer weights than the table shares it with the embedding */
         tied |=
             w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }

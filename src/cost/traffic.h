@@ -15,7 +15,7 @@
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
-    double total; /* sum of them all */
+    double total; /* sum of all `bytes` */
 } dpar_traffic;
 
 /* Counts the traffic of one step of a strategy that dpar_plan_price accepts. It counts all calls
@@ -54,7 +54,7 @@ typedef struct dpar_traffic {
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
  *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- * 8 bytes), the balancing loss, losses to print.
+ *    8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);

@@ -92,7 +92,7 @@ expect 2 '1 to 10000000 nodes' llama-3-8b --cluster 0x8:h100-80
 expect 2 'number' llama-3-8b --cluster 8x8:h100-80,nvlink=nan
 expect 2 'unknown precision' llama-3-8b --cluster dgx-h100 --precision half
 expect 2 'strategy' llama-3-8b --cluster dgx-h100 --evaluate tpx=3
-expect 2 'whole number of nodes' llama-3-8b --cluster selene --gpus 12
+expect 2 'gpus=12 is not a multiple of 8 GPUs per node' llama-3-8b --cluster selene --gpus 12
 printf '{"hidden_size": 4096, "num_hidden' > "$work/cut.json"
 expect 2 'line 1' "$work/cut.json" --cluster dgx-h100
 awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
@@ -139,7 +139,7 @@ expect 2 "'2x8' lacks the GPU: '2x8:a100-80' was expected; known: v100-32" llama
 expect 2 "'2x8' lacks the GPU" llama-3-8b --cluster 2x8:
 expect 2 "'16' lacks the GPU" llama-3-8b --cluster 16
 expect 2 '1 to 10000000 nodes of 1 to 65536 GPUs' llama-3-8b --cluster 99999999999x8:a100-80
-expect 2 "taper=7.000: it is a share above 0" llama-3-8b --cluster 2x8:a100-80,taper=7
+expect 2 "taper=7.000 must be a share above 0" llama-3-8b --cluster 2x8:a100-80,taper=7
 expect 2 'batch=99999999999 needs a whole number of 0 to 2147483647' llama-3-8b --cluster 2x8:a100-80 --batch 99999999999
 expect 2 'zero=7 must be 0 to 3; the nearest' llama-3-8b --cluster 2x8:a100-80 --fix zero=7
 expect 2 'sp=2 must be 0 to 1; the nearest' llama-3-8b --cluster 2x8:a100-80 --evaluate sp=2

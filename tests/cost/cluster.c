@@ -210,20 +210,17 @@ static void test_lines(void)
         "\n\n2x1:core\nhalo_nic = inf\n",
         "line 4: 'halo_nic=inf': a number of at least 0 was expected",
         "2x1:core\nnet_reduce = 2x8\n",
-        "line 2: 'net_reduce=2x8': RANKSxBYTESxMICROSECONDS was expected, by ascending bytes, 16 "
-        "at "
-        "most",
+        "line 2: 'net_reduce=2x8': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+        "ascending bytes and at most 16 points",
         "2x1:core\nnet_send = 2x8x1\nnet_send = 2x8x1\n",
-        "line 3: 'net_send=2x8x1': RANKSxBYTESxMICROSECONDS was expected, by ascending bytes, 16 "
-        "at "
-        "most",
+        "line 3: 'net_send=2x8x1': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+        "ascending bytes and at most 16 points",
         "2x1:core\nnet_send = 2x8xnan\n",
-        "line 2: 'net_send=2x8xnan': RANKSxBYTESxMICROSECONDS was expected, by ascending bytes, 16 "
-        "at most",
+        "line 2: 'net_send=2x8xnan': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+        "ascending bytes and at most 16 points",
         "2x1:core\nnet_send = 1x8x1\n",
-        "line 2: 'net_send=1x8x1': RANKSxBYTESxMICROSECONDS was expected, by ascending bytes, 16 "
-        "at "
-        "most",
+        "line 2: 'net_send=1x8x1': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
+        "ascending bytes and at most 16 points",
         "2x1:cores\nnodes = 2\n",
         "line 1: unknown GPU 'cores'; the nearest is 'core'"};
     dpar_cluster c;

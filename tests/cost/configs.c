@@ -141,14 +141,14 @@ static void test_said(void)
         {"{\"model_type\": \"qwen3\", \"num_nextn_predict_layers\": 1, " SHAPE KV "}", "mtp=1"},
         {"{\"model_type\": \"qwen3\", \"max_position_embeddings\": 40960, " SHAPE KV "}", "40960"},
         {"{\"model_type\": \"qwen3\", \"vision_config\": {\"odd\": 1}, " SHAPE KV "}",
-         "its vision_config is not understood: its parameters and its time are left out"},
+         "its vision_config is not understood: its parameters and time are not included"},
         {"{\"model_type\": \"seer\", \"text_config\": {\"model_type\": \"qwen3\", " SHAPE KV
          "}, \"vision_config\": {\"model_type\": \"siglip_vision_model\", \"num_hidden_layers\": "
          "4}}",
          "model_type 'seer' is not known: its projector"},
         {"{\"model_type\": \"bart\", \"architectures\": [\"BartForCausalLM\"], " SHAPE
          "\"decoder_layers\": 8, \"intermediate_size\": 2048, \"vocab_size\": 32000}",
-         "'BartForCausalLM' is the decoder alone"},
+         "'BartForCausalLM' is only the decoder"},
         {"{\"dim\": 4096, \"n_layers\": 32, \"n_heads\": 32, \"multiple_of\": 256, "
          "\"norm_eps\": 1e-05, \"vocab_size\": -1}",
          "no vocab_size: 32000"}};

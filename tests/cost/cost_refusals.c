@@ -131,10 +131,10 @@ static void test_halos(void)
     REFUSED(dpar_halo_cost_predict(NULL, &rates, &grid, &why), DPAR_E_ARG, "job or grid is NULL");
     REFUSED(dpar_halo_cost_predict(&job, &rates, NULL, &why), DPAR_E_ARG, "job or grid is NULL");
     grid.stride[1] = 0;
-    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "dim 1: a stride of 0");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "dim 1: stride=0 must be");
     grid.stride[1] = 1;
     job.shape = 9;
-    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "shape 9:");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "shape=9 must be");
 }
 
 static void test_advice(void)

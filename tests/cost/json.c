@@ -112,9 +112,10 @@ static void test_json_errors(void)
                "JSON, line 1, column 6: the text ends where a value was expected");
     CHECK_TEXT(json_says("\"abc"), "JSON, line 1, column 5: the text ends inside a string");
     CHECK_TEXT(json_says("\"a\nb\""),
-               "JSON, line 1, column 3: a control character inside a string");
-    CHECK_TEXT(json_says("\"a\\u12x4\""), "JSON, line 1, column 3: an escape that does not exist");
-    CHECK_TEXT(json_says("[01]"), "JSON, line 1, column 2: not a number");
+               "JSON, line 1, column 3: a string contains a control character");
+    CHECK_TEXT(json_says("\"a\\u12x4\""),
+               "JSON, line 1, column 3: a string contains an unknown escape");
+    CHECK_TEXT(json_says("[01]"), "JSON, line 1, column 2: a number is malformed");
     CHECK_TEXT(json_says("{} {}"), "JSON, line 1, column 4: more text after the end of the value");
     for (cut = 0; cut + 1 < sizeof whole; cut++) { /* truncated anywhere, in memory of that size */
         char *copy = (char *)malloc(cut + 1);

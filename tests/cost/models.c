@@ -165,9 +165,10 @@ static void test_sentences(void)
         const char *text, *says;
     } bad[] = {
         {"lama-3-70b", "unknown model 'lama-3-70b'; the nearest is 'llama-3-70b'"},
-        {"13B", "unknown model '13B'; of that size are 'mpt-13b', 'llama-13b', 'llama-2-13b'"},
-        {"7b", "unknown model '7b'; of that size are 'mpt-7b', 'llama-7b', 'llama-2-7b'"},
-        {"nosuch", "unknown model 'nosuch', and no name is like it: plan --list shows all"},
+        {"13B",
+         "unknown model '13B'; models of that size are 'mpt-13b', 'llama-13b', 'llama-2-13b'"},
+        {"7b", "unknown model '7b'; models of that size are 'mpt-7b', 'llama-7b', 'llama-2-7b'"},
+        {"nosuch", "unknown model 'nosuch', and no name is similar: plan --list shows all"},
         {"GPT3", "unknown model 'GPT3'; the nearest is 'gpt3-175b'"},
         {"mixtral", "unknown model 'mixtral'; the nearest is 'mixtral-8x7b'"},
         {"llama:layer=3", "no setting of a model is called 'layer'; the nearest is 'layers'"},
@@ -192,18 +193,18 @@ static void test_sentences(void)
                                      "llm-foundry, torchtitan, nanotron, nemo, deepep, "
                                      "megatron@2021, nemo@2024, maxtext was expected"},
         {"llama-3-8b,capacity=0.5",
-         "'capacity=0.5': the fullest expert holds at least the mean: 1 or more"},
+         "'capacity=0.5' must be at least 1: the fullest expert has at least the mean load"},
         {"grid:5x5,flops_per_cell=1e16",
          "'flops_per_cell=1e16': a number of 0 to 1e15 was expected"},
         {"grid:5x5,bytes_per_cell=", "'bytes_per_cell=': a number of 0 to 1e15 was expected"},
         {"vit-l,image=4x4x4",
-         "'image=4x4x4': a side or height x width was expected, as 224 or 720x1440"},
-        {"llama-3-8b,,seq=4", "a setting (key=value) is missing at a comma"},
-        {"llama-3-8b,", "a setting (key=value) is missing at a comma"},
+         "'image=4x4x4': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440"},
+        {"llama-3-8b,,seq=4", "a setting (key=value) is missing next to a comma"},
+        {"llama-3-8b,", "a setting (key=value) is missing next to a comma"},
         {"lama:layers=3",
          "'lama': one of gpt, llama, vit, dit, t5, resnet, unet, grid was expected"},
-        {"grid:1e3x5", "'1e3x5': a grid is 1 to 3 extents of at least 1, as 1440x720x100"},
-        {"", "no model: give a preset, FAMILY:settings or a file"}};
+        {"grid:1e3x5", "'1e3x5': a grid has 1 to 3 extents of at least 1, as in 1440x720x100"},
+        {"", "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json"}};
     dpar_model m, before;
     dpar_why why;
     size_t i;
@@ -400,7 +401,7 @@ static void test_config_refusals(void)
     memset(deep, '[', 300);
     deep[300] = 0;
     CHECK_INT(dpari_model_config(&m, deep, 300, &why), DPAR_E_PARSE);
-    CHECK(strstr(why.text, "64 deep") != NULL);
+    CHECK(strstr(why.text, "64 levels deep") != NULL);
     CHECK(memcmp(&m, &before, sizeof m) == 0);
 }
 

@@ -226,7 +226,8 @@ static void test_refused(void)
     refused("llama-3-8b", "dgx-h100", "fix=", DPAR_E_ARG, "fix needs name=value");
     refused("llama-3-8b", "dgx-h100", "fix=tpx=3", DPAR_E_PARSE, "tpx");
     refused("llama-3-8b", "dgx-h100", "evaluate=tp=x", DPAR_E_PARSE, "whole number");
-    refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE, "whole number of nodes");
+    refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE,
+            "is not a multiple of 8 GPUs per node");
     refused("resnet-50", "dgx-h100", "seq=5", DPAR_E_ARG,
             "seq is the tokens of a language model's sample");
     CHECK_INT(dpar_plan_search("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
@@ -304,7 +305,7 @@ static void test_long(void)
     }
     snprintf(text + at, sizeof text - at, "]}");
     CHECK_INT(dpar_plan_query_read(text, "1x8:a100-80", NULL, &with.query, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "a list has 600 layers: at most 512 are possible");
+    CHECK_TEXT(why.text, "config.json: a list describes 600 layers, but at most 512 are possible");
 }
 
 int main(void)
