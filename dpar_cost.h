@@ -264,9 +264,9 @@ typedef struct dpar_cluster {
     char source[96];                    /* source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *c is written on
- * success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
-DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
+/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
+ * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
 /* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
  * 0. Static text. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
@@ -302,19 +302,19 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *
  * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
  * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
- * and `source` says so. *c is written on success only. O(bytes + presets).
+ * and `source` says so. *cluster is written on success only. O(bytes + presets).
  *
  * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
  * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
  * with the line's number. */
-DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why);
 
 /* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
- * the machine becomes a part of one node, with the same share of its NICs. *c is written on success
- * only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with DPAR_E_ARG if
- * gpus < 1 or if a machine without NICs would get several nodes. */
-DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
+ * the machine becomes a part of one node, with the same share of its NICs. *cluster is written on
+ * success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with
+ * DPAR_E_ARG if gpus < 1 or if a machine without NICs would get several nodes. */
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
 
@@ -363,27 +363,29 @@ typedef struct dpar_collective_cost {
  * a node. All these groups together fill the machine. If some of them span two nodes and others do
  * not, as groups of 4 ranks on nodes of 6 GPUs, the result describes one that spans two nodes. The
  * slowest group holds up the others. O(1). */
-DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
-                                      int32_t stride);
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                      int32_t n, int32_t stride);
 
 /* Predicts the time of one collective call.
  *
- * c:     the machine. If it has measured times (c->curve), they replace the formulas.
- * g:     the group of ranks; the groups of a node share its NICs.
- * kind:  DPAR_CALL_ALL_REDUCE, ...
- * bytes: of the full vector; a barrier has none.
- * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
+ * cluster: the machine. If it has measured times (cluster->curve), they replace the formulas.
+ * group:   the group of ranks; the groups of a node share its NICs.
+ * kind:    DPAR_CALL_ALL_REDUCE, ...
+ * bytes:   of the full vector; a barrier has none.
+ * cost:    the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown
+ *          kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
  * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
  * only and is faster than the others only from some size on. All-gather and reduce-scatter between
  * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
- * Blackwell (NCCL's PAT). The calibration of `c` gives the latency of a step and the share of the
- * bandwidth that collectives reach. The bandwidth also depends on the size and the number of ranks.
+ * Blackwell (NCCL's PAT). The calibration of `cluster` gives the latency of a step and the share of
+ * the bandwidth that collectives reach. The bandwidth also depends on the size and the number of
+ * ranks.
  *
  * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
  * prints the errors against published tables. */
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cluster_group *group,
                                       int32_t kind, double bytes, dpar_collective_cost *cost);
 
 /* ==== cost/workload.h ==== */
@@ -693,9 +695,9 @@ DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, i
  *     dpar_model_read(&m, "llama-3-8b,seq=32k", 18, &why); */
 
 /* Finds a model by its name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), in upper or lower
- * case. *m is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the message
- * names similar models, if there are any. */
-DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
+ * case. *model is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the
+ * message names similar models, if there are any. */
+DPAR_API dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why);
 /* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
  * from 0. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
@@ -716,14 +718,15 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     a year may follow, as in core@2024, and selects the software of that time
  *
  * seq=32k is 32768, and image=224 is a square. Preset names may be in upper or lower case. A
- * config.json is one of transformers, with MoE and MLA families; unknown members are skipped. *m is
- * written on success only. O(bytes).
+ * config.json is one of transformers, with MoE and MLA families; unknown members are skipped.
+ * *model is written on success only. O(bytes).
  *
  * Fails with DPAR_E_UNKNOWN for a preset, family or model_type that does not exist here. Fails with
  * DPAR_E_PARSE for a setting that cannot be read, and for a config.json that is not JSON or lacks a
  * member that is needed. Fails with DPAR_E_RANGE for a number of a config.json outside 0..2^31 - 1.
  * The message names the setting or member. */
-DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                     dpar_why *why);
 
 /* ==== cost/strategy.h ==== */
 
@@ -966,13 +969,13 @@ typedef struct dpar_memory_usage {
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* Predicts the memory of one pipeline rank.
  *
- * s:    a strategy that dpar_plan_price accepts.
- * rank: 0..pp-1; a value outside selects the nearest one.
- * m:    the result; `first` and `last` are this rank's total.
+ * strategy: a strategy that dpar_plan_price accepts.
+ * rank:     0..pp-1; a value outside selects the nearest one.
+ * memory:   the result; `first` and `last` are this rank's total.
  *
  * O(layer classes). */
-DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                dpar_memory_usage *m);
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *strategy, int32_t rank,
+                                dpar_memory_usage *memory);
 
 /* ==== cost/traffic.h ==== */
 
@@ -1029,7 +1032,8 @@ typedef struct dpar_traffic {
  *    8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
-DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
+                                 dpar_traffic *t);
 
 /* ==== cost/step.h ==== */
 
@@ -1544,21 +1548,21 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 /* Returns the number of GPUs of a machine. */
-DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 {
-    return c->nodes * c->gpus_per_node;
+    return cluster->nodes * cluster->gpus_per_node;
 }
 
 /* Checks that every number of the machine is in its range and none is NaN. */
-DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *cluster, dpar_why *why);
 
 /* workload.c */
 
 /* Returns "megatron", "core", ..., or "?" for an unknown stack. */
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
-/* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
- * run of that year is known, m->note says so. */
-DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
+/* Sets model->stack from such a name or from name@year. Returns 1, or 0 if there is no such name.
+ * If no run of that year is known, model->note says so. */
+DPARI_INTERNAL int dpari_stack_read(dpar_model *model, const char *s, size_t n);
 /* A software stack as it was in some years. */
 typedef struct dpari_generation {
     int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
@@ -1576,46 +1580,48 @@ typedef struct dpari_generation {
     int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
-DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work);
 /* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
 DPARI_INTERNAL const char *dpari_attention_name(int32_t attention);
 DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
-DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer);
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
  * anything is cut, or 0 if there is no such class. */
-DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
+                                        int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w);
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
-DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
 
-/* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
+/* Counts model->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
  * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
  * the others follow the settings of the model. */
-DPARI_INTERNAL void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_t mixes,
                                       const int8_t *feeds, int32_t n);
 
 /* strategy.c */
 
 /* Appends "full", "selective+norm", ... */
-DPARI_INTERNAL void dpari_write_recompute(dpar_text *t, int32_t recompute);
+DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
 /* Returns the place of a field's value; for TILES that of the first of three. */
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
 /* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
-DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
+                                     int32_t offload);
 /* Appends "2x4". */
-DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
-DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s);
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
-DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
 /* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
  * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
-DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 
 /* ==== cost/json.h ==== */
@@ -1658,10 +1664,10 @@ typedef struct dpari_json_item {
 } dpari_json_item;
 
 /* Begins to read. It checks nothing yet. O(1). */
-DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
+DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
-DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *item, dpar_why *why);
 
 /* ==== cost/price.h ==== */
 
@@ -1774,23 +1780,23 @@ DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *wh
 
 /* Predicts the memory of the rank that needs the most. Strategies that differ only in dp, shard,
  * zero, micro_batches, offload and overlap have the same stages. */
-DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                       const dpari_stages *stages, dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
+                                       const dpari_stages *stages, dpar_memory_usage *memory);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
  * classes). */
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
-                                    dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
+                                    dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
  * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
-DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *memory,
                                          double limit);
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
-DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *memory);
 /* Returns the bytes of weights, gradients and optimizer state per rank for `params` parameters on d
  * ranks at ZeRO stage 0..3 (Rajbhandari 2020). */
-DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *recipe, double params, int32_t stage,
                                        int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
  * units of a full stage. Returns 0 if the rank, a degree or the schedule does not exist. */
@@ -1800,14 +1806,15 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 /* step.c */
 
 /* Predicts the time of a step. */
-DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stages *stages, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *strategy,
+                                     const dpari_stages *stages, dpar_step_cost *cost);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
-DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *strategy,
+                                  dpar_step_cost *cost);
 /* Returns the seconds of one message between stages. */
-DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *strategy);
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
-DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally);
 
 /* ==== cost/kinds.h ==== */
@@ -1833,7 +1840,7 @@ enum {
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */
-DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster);
 
 enum {
     DPARI_KINDS = 64
@@ -1849,8 +1856,8 @@ typedef struct dpari_kinds {
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
-DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                                    double seconds);
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
+                                    const dpar_strategy *strategy, double seconds);
 
 /* ==== cost/json.c ==== */
 
@@ -1868,32 +1875,33 @@ enum {
     DPARI_JSON_NOTHING      /* after the outermost value */
 };
 
-DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
+DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes)
 {
-    dpari_zero(j, sizeof(*j));
-    j->text = text;
-    j->bytes = bytes;
-    j->expect = DPARI_JSON_VALUE;
+    dpari_zero(json, sizeof(*json));
+    json->text = text;
+    json->bytes = bytes;
+    json->expect = DPARI_JSON_VALUE;
 }
 
 /* Reports an error with the line and the column of the reader. A column is a byte. */
-static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
+static dpar_status dpari_json_fail(const dpari_json *json, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
     size_t i;
-    for (i = 0; i < j->at && i < j->bytes; i++) {
-        column = j->text[i] == '\n' ? 1 : column + 1;
-        line += j->text[i] == '\n';
+    for (i = 0; i < json->at && i < json->bytes; i++) {
+        column = json->text[i] == '\n' ? 1 : column + 1;
+        line += json->text[i] == '\n';
     }
     return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
 /* Skips blanks. */
-static void dpari_json_blanks(dpari_json *j)
+static void dpari_json_blanks(dpari_json *json)
 {
-    while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
-                                j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
-        j->at++;
+    while (json->at < json->bytes &&
+           (json->text[json->at] == ' ' || json->text[json->at] == '\n' ||
+            json->text[json->at] == '\t' || json->text[json->at] == '\r')) {
+        json->at++;
     }
 }
 
@@ -1903,20 +1911,20 @@ static int dpari_json_hex(char c)
 }
 
 /* Returns the length of the escape at a backslash, or 0 if it is not valid. */
-static size_t dpari_json_escape(const dpari_json *j)
+static size_t dpari_json_escape(const dpari_json *json)
 {
     size_t i;
     char c;
-    if (j->at + 1 >= j->bytes) {
+    if (json->at + 1 >= json->bytes) {
         return 0;
     }
-    c = j->text[j->at + 1];
+    c = json->text[json->at + 1];
     if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
         c == 't') {
         return 2;
     }
     for (i = 2; c == 'u' && i < 6; i++) {
-        if (j->at + i >= j->bytes || !dpari_json_hex(j->text[j->at + i])) {
+        if (json->at + i >= json->bytes || !dpari_json_hex(json->text[json->at + i])) {
             return 0;
         }
     }
@@ -1924,236 +1932,237 @@ static size_t dpari_json_escape(const dpari_json *j)
 }
 
 /* Reads a string from its opening quote on, and advances to the byte after its closing quote. */
-static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
+static dpar_status dpari_json_string(dpari_json *json, const char **s, size_t *n, dpar_why *why)
 {
-    size_t start = j->at + 1;
-    j->at = start;
-    while (j->at < j->bytes && j->text[j->at] != '"') {
+    size_t start = json->at + 1;
+    json->at = start;
+    while (json->at < json->bytes && json->text[json->at] != '"') {
         size_t step = 1;
-        if ((unsigned char)j->text[j->at] < 0x20u) {
-            return dpari_json_fail(j, why, "a string contains a control character");
+        if ((unsigned char)json->text[json->at] < 0x20u) {
+            return dpari_json_fail(json, why, "a string contains a control character");
         }
-        if (j->text[j->at] == '\\') {
-            step = dpari_json_escape(j);
+        if (json->text[json->at] == '\\') {
+            step = dpari_json_escape(json);
             if (step == 0) {
-                return dpari_json_fail(j, why, "a string contains an unknown escape");
+                return dpari_json_fail(json, why, "a string contains an unknown escape");
             }
         }
-        j->at += step;
+        json->at += step;
     }
-    if (j->at >= j->bytes) {
-        j->at = j->bytes;
-        return dpari_json_fail(j, why, "the text ends inside a string");
+    if (json->at >= json->bytes) {
+        json->at = json->bytes;
+        return dpari_json_fail(json, why, "the text ends inside a string");
     }
-    *s = j->text + start;
-    *n = j->at - start;
-    j->at++;
+    *s = json->text + start;
+    *n = json->at - start;
+    json->at++;
     return DPAR_OK;
 }
 
 /* Returns the number of digits at a position. */
-static size_t dpari_json_digits(const dpari_json *j, size_t at)
+static size_t dpari_json_digits(const dpari_json *json, size_t at)
 {
     size_t n = 0;
-    while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
+    while (at + n < json->bytes && json->text[at + n] >= '0' && json->text[at + n] <= '9') {
         n++;
     }
     return n;
 }
 
-static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_number(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
-    size_t start = j->at;
-    size_t at = start + (j->text[start] == '-');
-    size_t n = dpari_json_digits(j, at);
-    if (n == 0 || (n > 1 && j->text[at] == '0')) {
-        return dpari_json_fail(j, why, "a number is malformed");
+    size_t start = json->at;
+    size_t at = start + (json->text[start] == '-');
+    size_t n = dpari_json_digits(json, at);
+    if (n == 0 || (n > 1 && json->text[at] == '0')) {
+        return dpari_json_fail(json, why, "a number is malformed");
     }
     at += n;
-    if (at < j->bytes && j->text[at] == '.') {
-        n = dpari_json_digits(j, at + 1);
+    if (at < json->bytes && json->text[at] == '.') {
+        n = dpari_json_digits(json, at + 1);
         if (n == 0) {
-            return dpari_json_fail(j, why, "a number needs digits after its point");
+            return dpari_json_fail(json, why, "a number needs digits after its point");
         }
         at += 1 + n;
     }
-    if (at < j->bytes && (j->text[at] == 'e' || j->text[at] == 'E')) {
+    if (at < json->bytes && (json->text[at] == 'e' || json->text[at] == 'E')) {
         at++;
-        at += at < j->bytes && (j->text[at] == '+' || j->text[at] == '-');
-        n = dpari_json_digits(j, at);
+        at += at < json->bytes && (json->text[at] == '+' || json->text[at] == '-');
+        n = dpari_json_digits(json, at);
         if (n == 0) {
-            return dpari_json_fail(j, why, "a number needs digits in its exponent");
+            return dpari_json_fail(json, why, "a number needs digits in its exponent");
         }
         at += n;
     }
     item->kind = DPARI_JSON_NUMBER;
-    (void)dpari_text_number(j->text + start, at - start, &item->number);
-    j->at = at;
+    (void)dpari_text_number(json->text + start, at - start, &item->number);
+    json->at = at;
     return DPAR_OK;
 }
 
 /* Reads true, false, null and the words that are read as null. */
-static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_word(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     /* The last three are not JSON, but Python's json module writes them. They are read as null. */
     static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
     for (i = 0; i < 6; i++) {
         size_t n = dpari_length(word[i]);
-        if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
+        if (json->bytes - json->at >= n && dpari_spells(json->text + json->at, n, word[i])) {
             item->kind = DPARI_JSON_TRUE + (i < 2 ? i : 2);
-            j->at += n;
+            json->at += n;
             return DPAR_OK;
         }
     }
-    return dpari_json_fail(j, why, "a value was expected");
+    return dpari_json_fail(json, why, "a value was expected");
 }
 
 /* Sets what may follow a complete value. */
-DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
+DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *json)
 {
-    j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
+    json->expect = json->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
 /* Enters an object or an array. */
-static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_open(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
-    int object = j->text[j->at] == '{';
-    if (j->depth >= 64) {
-        return dpari_json_fail(j, why, "nested more than 64 levels deep");
+    int object = json->text[json->at] == '{';
+    if (json->depth >= 64) {
+        return dpari_json_fail(json, why, "nested more than 64 levels deep");
     }
     item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
-    j->objects &= ~((uint64_t)1 << j->depth);
-    j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
-    j->depth++;
-    j->at++;
-    j->expect = object ? DPARI_JSON_FIRST_KEY : DPARI_JSON_FIRST_VALUE;
+    json->objects &= ~((uint64_t)1 << json->depth);
+    json->objects |= (uint64_t)(object ? 1 : 0) << json->depth;
+    json->depth++;
+    json->at++;
+    json->expect = object ? DPARI_JSON_FIRST_KEY : DPARI_JSON_FIRST_VALUE;
     return DPAR_OK;
 }
 
 /* Returns 1 if the innermost level is an object, and 0 if it is an array or the top level. */
-DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
+DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *json)
 {
-    return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
+    return json->depth > 0 && (json->objects >> (json->depth - 1) & 1u);
 }
 
 /* Leaves the innermost object or array. */
-static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
+static dpar_status dpari_json_close(dpari_json *json, dpari_json_item *item)
 {
-    item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
-    j->depth--;
-    item->depth = j->depth;
-    j->at++;
-    dpari_json_after_value(j);
+    item->kind = dpari_json_in_object(json) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
+    json->depth--;
+    item->depth = json->depth;
+    json->at++;
+    dpari_json_after_value(json);
     return DPAR_OK;
 }
 
 /* Reads a value, or only the opening bracket of an object or array. */
-static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_value(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
     char c;
-    dpari_json_blanks(j);
-    if (j->at >= j->bytes) {
-        return dpari_json_fail(j, why, "the text ends where a value was expected");
+    dpari_json_blanks(json);
+    if (json->at >= json->bytes) {
+        return dpari_json_fail(json, why, "the text ends where a value was expected");
     }
-    item->depth = j->depth;
-    c = j->text[j->at];
+    item->depth = json->depth;
+    c = json->text[json->at];
     if (c == '{' || c == '[') {
-        return dpari_json_open(j, item, why);
+        return dpari_json_open(json, item, why);
     }
     if (c == '"') {
         item->kind = DPARI_JSON_STRING;
-        st = dpari_json_string(j, &item->string, &item->length, why);
-    } else if ((c == '-' && (j->at + 1 >= j->bytes || j->text[j->at + 1] != 'I')) ||
+        st = dpari_json_string(json, &item->string, &item->length, why);
+    } else if ((c == '-' && (json->at + 1 >= json->bytes || json->text[json->at + 1] != 'I')) ||
                (c >= '0' && c <= '9')) {
-        st = dpari_json_number(j, item, why);
+        st = dpari_json_number(json, item, why);
     } else {
-        st = dpari_json_word(j, item, why);
+        st = dpari_json_word(json, item, why);
     }
-    dpari_json_after_value(j);
+    dpari_json_after_value(json);
     return st;
 }
 
 /* Reads the name of a member and the ':' behind it. */
-static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_key(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
-    if (j->text[j->at] != '"') {
-        return dpari_json_fail(j, why, "a member's name in quotes was expected");
+    if (json->text[json->at] != '"') {
+        return dpari_json_fail(json, why, "a member's name in quotes was expected");
     }
-    st = dpari_json_string(j, &item->key, &item->key_length, why);
+    st = dpari_json_string(json, &item->key, &item->key_length, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_json_blanks(j);
-    if (j->at >= j->bytes) {
-        return dpari_json_fail(j, why, "the text ends where ':' was expected");
+    dpari_json_blanks(json);
+    if (json->at >= json->bytes) {
+        return dpari_json_fail(json, why, "the text ends where ':' was expected");
     }
-    if (j->text[j->at] != ':') {
-        return dpari_json_fail(j, why, "':' was expected");
+    if (json->text[json->at] != ':') {
+        return dpari_json_fail(json, why, "':' was expected");
     }
-    j->at++;
+    json->at++;
     return DPAR_OK;
 }
 
 /* Reads the text between two values of an array or object, or before its end. */
-static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
+static dpar_status dpari_json_comma(dpari_json *json, dpar_why *why)
 {
-    int object = dpari_json_in_object(j);
-    if (j->text[j->at] != ',') {
-        return dpari_json_fail(j, why,
+    int object = dpari_json_in_object(json);
+    if (json->text[json->at] != ',') {
+        return dpari_json_fail(json, why,
                                object ? "',' or '}' was expected" : "',' or ']' was expected");
     }
-    j->at++;
-    j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
-    dpari_json_blanks(j);
-    if (j->at >= j->bytes) {
-        return dpari_json_fail(j, why, "the text ends after a ','");
+    json->at++;
+    json->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+    dpari_json_blanks(json);
+    if (json->at >= json->bytes) {
+        return dpari_json_fail(json, why, "the text ends after a ','");
     }
     return DPAR_OK;
 }
 
 /* Reads the next item. On an error the reader may have advanced. */
-static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
+static dpar_status dpari_json_step(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    char close = dpari_json_in_object(j) ? '}' : ']';
-    dpari_json_blanks(j);
-    if (j->expect == DPARI_JSON_NOTHING) {
+    char close = dpari_json_in_object(json) ? '}' : ']';
+    dpari_json_blanks(json);
+    if (json->expect == DPARI_JSON_NOTHING) {
         item->kind = DPARI_JSON_END;
-        if (j->at < j->bytes) {
-            return dpari_json_fail(j, why, "more text after the end of the value");
+        if (json->at < json->bytes) {
+            return dpari_json_fail(json, why, "more text after the end of the value");
         }
         return DPAR_OK;
     }
-    if (j->at >= j->bytes) {
-        return dpari_json_fail(j, why, "the text ends too early");
+    if (json->at >= json->bytes) {
+        return dpari_json_fail(json, why, "the text ends too early");
     }
-    if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY && j->text[j->at] == close) {
-        return dpari_json_close(j, item);
+    if (json->expect != DPARI_JSON_VALUE && json->expect != DPARI_JSON_KEY &&
+        json->text[json->at] == close) {
+        return dpari_json_close(json, item);
     }
-    if (j->expect == DPARI_JSON_COMMA) {
-        st = dpari_json_comma(j, why);
+    if (json->expect == DPARI_JSON_COMMA) {
+        st = dpari_json_comma(json, why);
     }
-    if (st == DPAR_OK && dpari_json_in_object(j)) {
-        st = dpari_json_key(j, item, why);
+    if (st == DPAR_OK && dpari_json_in_object(json)) {
+        st = dpari_json_key(json, item, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_json_value(j, item, why);
+    return dpari_json_value(json, item, why);
 }
 
-DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
-    dpari_json after = *j;
+    dpari_json after = *json;
     dpari_json_item found;
     dpar_status st;
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *j = after; /* on an error the reader does not advance, so the next call fails alike */
+        *json = after; /* on an error the reader does not advance, so the next call fails alike */
         *item = found;
     }
     return st;
@@ -2488,7 +2497,7 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
  * Sources: Slingshot 11 under NCCL and OFI, the rows of 1, 16 and 128 MiB of two GH200 nodes. EFA,
  * two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE, two nodes of A100
  * at 1, 64 and 8192 MiB. TCPX has the values of EFA1, unverified. */
-static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
+static void dpari_cluster_transport(dpar_cluster *cluster, int32_t transport)
 {
     static const float constant[5][3] = {{10e-6f, 60e-6f, 1.0f},
                                          {9e-6f, 130e-6f, 0.85f},
@@ -2496,9 +2505,9 @@ static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
                                          {3.7e-6f, 20e-6f, 0.92f},
                                          {9e-6f, 130e-6f, 0.85f}};
     if (transport != DPARI_IB) {
-        c->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
-        c->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
-        c->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
+        cluster->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
+        cluster->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
+        cluster->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
     }
 }
 
@@ -2507,15 +2516,15 @@ static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
  * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
  * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
  * those of gb200 and gb300, unverified. */
-static void dpari_cluster_power(dpar_cluster *c)
+static void dpari_cluster_power(dpar_cluster *cluster)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
     static const float share[4][3] = {
         {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
-        for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
-            c->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
+        for (k = 0; k < 3 && dpari_same(cluster->gpu.name, name[i]); k++) {
+            cluster->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
         }
     }
 }
@@ -2601,25 +2610,25 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 }
 
 /* Copies row i of the table of chips. */
-static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+static DPARI_COLD void dpari_gpu_fill(dpar_gpu *gpu, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
     const char *name = dpar_gpu_name(i);
     int32_t f;
-    dpari_zero(g, sizeof(*g));
-    dpari_copy_text(g->name, sizeof(g->name), name, sizeof(g->name));
-    g->generation = dpari_gpu[i].generation;
-    g->units = dpari_gpu[i].units;
-    g->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
-    g->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
+    dpari_zero(gpu, sizeof(*gpu));
+    dpari_copy_text(gpu->name, sizeof(gpu->name), name, sizeof(gpu->name));
+    gpu->generation = dpari_gpu[i].generation;
+    gpu->units = dpari_gpu[i].units;
+    gpu->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
+    gpu->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
     for (f = 0; f < 6; f++) {
         static const int8_t format[6] = {DPAR_F64,  DPAR_F32, DPAR_TF32,
                                          DPAR_BF16, DPAR_F8,  DPAR_F4};
-        g->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
+        gpu->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
     }
-    g->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
+    gpu->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
     name += dpari_length(name) + 1;
-    dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
+    dpari_copy_text(gpu->source, sizeof(gpu->source), name, sizeof(gpu->source));
 }
 
 /* Finds a chip by its name. */
@@ -2641,73 +2650,77 @@ static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 }
 
 /* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
-static void dpari_cluster_usual_nics(dpar_cluster *c)
+static void dpari_cluster_usual_nics(dpar_cluster *cluster)
 {
-    int32_t i = dpari_gpu_row(&c->gpu);
-    c->nics = c->gpus_per_node;
-    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
+    int32_t i = dpari_gpu_row(&cluster->gpu);
+    cluster->nics = cluster->gpus_per_node;
+    cluster->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
 /* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
  */
-static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node)
 {
-    int32_t i = dpari_gpu_row(&c->gpu);
-    dpar_calibration_init(&c->cal, c->gpu.generation);
-    dpari_cluster_power(c);
-    c->nodes = nodes;
-    c->gpus_per_node = per_node;
-    c->link_Bps = (double)dpari_gpu[i].link * 1e9;
+    int32_t i = dpari_gpu_row(&cluster->gpu);
+    dpar_calibration_init(&cluster->cal, cluster->gpu.generation);
+    dpari_cluster_power(cluster);
+    cluster->nodes = nodes;
+    cluster->gpus_per_node = per_node;
+    cluster->link_Bps = (double)dpari_gpu[i].link * 1e9;
     /* more than eight chips in a node are never wired to each other, except for a TPU's torus */
-    c->link_switched = dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
-    c->link_reduces = dpari_gpu[i].reduces;
-    c->nics = 0;
-    c->nic_Bps = 0.0;
+    cluster->link_switched =
+        dpari_gpu[i].switched || (per_node > 8 && cluster->gpu.generation != DPAR_GEN_TPU);
+    cluster->link_reduces = dpari_gpu[i].reduces;
+    cluster->nics = 0;
+    cluster->nic_Bps = 0.0;
     if (nodes > 1) {
-        dpari_cluster_usual_nics(c);
+        dpari_cluster_usual_nics(cluster);
     }
-    c->taper = 1.0;
-    c->host_bytes = 1e12;
-    dpar_halo_rates_init(&c->halo);
-    dpari_copy_text(c->source, sizeof(c->source),
+    cluster->taper = 1.0;
+    cluster->host_bytes = 1e12;
+    dpar_halo_rates_init(&cluster->halo);
+    dpari_copy_text(cluster->source, sizeof(cluster->source),
                     "as given; the rest is usual for the chip: its links and one NIC per GPU", 96);
 }
 
 /* Copies row i of the table of machines. */
-static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
 {
     int32_t unused = 0;
     const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
-    dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu, dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
-    dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
-    dpari_copy_text(c->name, sizeof(c->name), name, sizeof(c->name));
-    c->link_Bps = dpari_machine[i].link * 1e9;
-    c->link_switched = dpari_machine[i].switched;
-    c->link_reduces = dpari_machine[i].nvls;
-    c->nics = dpari_machine[i].nics;
-    c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
-    c->host_bytes = dpari_machine[i].host * 1e9;
-    dpari_cluster_transport(c, dpari_machine[i].transport);
+    dpari_zero(cluster, sizeof(*cluster));
+    dpari_gpu_fill(&cluster->gpu,
+                   dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
+    dpari_cluster_of_gpus(cluster, dpari_machine[i].nodes, dpari_machine[i].per_node);
+    dpari_copy_text(cluster->name, sizeof(cluster->name), name, sizeof(cluster->name));
+    cluster->link_Bps = dpari_machine[i].link * 1e9;
+    cluster->link_switched = dpari_machine[i].switched;
+    cluster->link_reduces = dpari_machine[i].nvls;
+    cluster->nics = dpari_machine[i].nics;
+    cluster->nic_Bps = (double)dpari_machine[i].nic * 1e9;
+    cluster->host_bytes = dpari_machine[i].host * 1e9;
+    dpari_cluster_transport(cluster, dpari_machine[i].transport);
     gpu += dpari_length(gpu) + 1;
-    dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
+    dpari_copy_text(cluster->source, sizeof(cluster->source), gpu, sizeof(cluster->source));
 }
 
 /* Finds a machine by its name. */
-static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
+                                       dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
     if (i >= 0) {
-        dpari_cluster_fill(c, i);
+        dpari_cluster_fill(cluster, i);
         return DPAR_OK;
     }
     return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
                                 "', or write NODESxGPUS:GPU, as in '8x8:h100-80");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name,
+                                                  dpar_why *why)
 {
-    return dpari_cluster_slice(c, name, dpari_length(name), why);
+    return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -2781,7 +2794,7 @@ static const char dpari_key_name[DPARI_KEYS][12] = {
     "net_reduce", "net_send", "machine"};
 
 /* Reads "8x50": eight NICs of 50 GB/s. */
-static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+static DPARI_COLD int dpari_cluster_nics(dpar_cluster *cluster, const char *s, size_t n)
 {
     size_t k = 0;
     double gb;
@@ -2792,8 +2805,8 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
         !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
         return 0;
     }
-    c->nics = dpari_cluster_count(s, k, 1024);
-    c->nic_Bps = gb * 1e9;
+    cluster->nics = dpari_cluster_count(s, k, 1024);
+    cluster->nic_Bps = gb * 1e9;
     return 1;
 }
 
@@ -2858,16 +2871,16 @@ static const struct {
 static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
 
 /* Sets the number of a key. Returns 0 for "machine", which is not a number. */
-static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
-    case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
-    case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
+    case DPARI_KEY_SWITCHED: cluster->link_switched = v > 0.0; break;
+    case DPARI_KEY_NVLS: cluster->link_reduces = v > 0.0; break;
+    case DPARI_KEY_SHARP: cluster->net_reduces = v > 0.0; break;
     case DPARI_KEY_SETTINGS: break;
     case DPARI_KEY_MACHINE: return 0;
     default:
-        ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
+        ((double *)(void *)cluster)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
             v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
     }
     return 1;
@@ -2875,28 +2888,28 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
 
 /* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
  * was named keeps its own. */
-static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
                                                      dpar_why *why)
 {
-    int32_t unused = 0,
-            machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
-    dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
+    int32_t unused = 0, machine = dpari_preset_find(cluster->name, dpari_length(cluster->name),
+                                                    dpar_cluster_name, &unused);
+    dpar_status st = dpari_gpu_slice(&cluster->gpu, s, n, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (machine < 0) {
-        dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
+        dpari_cluster_of_gpus(cluster, cluster->nodes, cluster->gpus_per_node);
         return DPAR_OK;
     }
-    dpar_calibration_init(&c->cal, c->gpu.generation);
-    dpari_cluster_power(c);
-    dpari_cluster_transport(c, dpari_machine[machine].transport);
+    dpar_calibration_init(&cluster->cal, cluster->gpu.generation);
+    dpari_cluster_power(cluster);
+    dpari_cluster_transport(cluster, dpari_machine[machine].transport);
     return DPAR_OK;
 }
 
 /* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
  * of GPUs per node changes, the number of NICs changes in proportion. */
-static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
@@ -2904,16 +2917,17 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
         return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
     }
     if (key == DPARI_KEY_NODES) {
-        c->nodes = count;
-        if (count > 1 && c->nics == 0) {
-            dpari_cluster_usual_nics(c);
+        cluster->nodes = count;
+        if (count > 1 && cluster->nics == 0) {
+            dpari_cluster_usual_nics(cluster);
         }
         return DPAR_OK;
     }
-    if (c->nics > 0) {
-        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * count / c->gpus_per_node);
+    if (cluster->nics > 0) {
+        cluster->nics =
+            (int32_t)dpari_most(1, (int64_t)cluster->nics * count / cluster->gpus_per_node);
     }
-    c->gpus_per_node = count;
+    cluster->gpus_per_node = count;
     return DPAR_OK;
 }
 
@@ -2941,7 +2955,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
  * of the settings does not matter. */
-static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
     size_t k = 0;
@@ -2965,19 +2979,19 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return DPAR_OK;
     }
     if (key == DPARI_KEY_GPU) {
-        return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+        return dpari_cluster_swap_gpu(cluster, s + k + 1, n - k - 1, why);
     }
     if (shape) {
-        return dpari_cluster_shape(c, key, s, n, k + 1, why);
+        return dpari_cluster_shape(cluster, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
-        if (!dpari_cluster_nics(c, s + k + 1, n - k - 1)) {
+        if (!dpari_cluster_nics(cluster, s + k + 1, n - k - 1)) {
             return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
         }
         return DPAR_OK;
     }
     if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
-        if (!dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
+        if (!dpari_cluster_point(&cluster->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
             return dpari_cluster_bad(
                 s, n, why,
                 "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
@@ -2989,11 +3003,12 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
-        c->cal.value[cal] = v * dpari_cal_unit(cal);
-        c->cal.error[cal] = 0.0; /* unknown: the default's error says nothing about this value */
+        cluster->cal.value[cal] = v * dpari_cal_unit(cal);
+        cluster->cal.error[cal] =
+            0.0; /* unknown: the default's error says nothing about this value */
         return DPAR_OK;
     }
-    if (!dpari_cluster_number(c, key, v)) {
+    if (!dpari_cluster_number(cluster, key, v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
     }
     return DPAR_OK;
@@ -3029,7 +3044,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 }
 
 /* Reads the first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
-static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
     size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
@@ -3058,10 +3073,10 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
                 "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
                 "to 65536 GPUs, as in 8x8:h100-80");
         }
-        st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
+        st = dpari_gpu_slice(&cluster->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(c, nodes, per_node);
-            dpari_copy_text(c->name, sizeof(c->name), s, n);
+            dpari_cluster_of_gpus(cluster, nodes, per_node);
+            dpari_copy_text(cluster->name, sizeof(cluster->name), s, n);
         }
         return st;
     }
@@ -3070,13 +3085,13 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         if (nodes == 0) {
             return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
-        st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
+        st = dpari_cluster_slice(cluster, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            c->nodes = nodes;
+            cluster->nodes = nodes;
         }
         return st;
     }
-    return dpari_cluster_slice(c, s, n, why);
+    return dpari_cluster_slice(cluster, s, n, why);
 }
 
 /* Finds the next item, which ends at a comma, a comment or the end of the line. Sets *start to its
@@ -3125,7 +3140,7 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
 
 /* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
  * which may be anywhere in the list. */
-static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
+static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
     char item[96];
@@ -3137,10 +3152,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
         if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
-            dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
+            dpar_status st = dpari_gpu_slice(&cluster->gpu, item + 4, n - 4, why);
             if (st == DPAR_OK) {
-                dpari_cluster_of_gpus(c, 1, 1);
-                dpari_copy_text(c->name, sizeof(c->name), c->gpu.name, sizeof(c->gpu.name) - 1);
+                dpari_cluster_of_gpus(cluster, 1, 1);
+                dpari_copy_text(cluster->name, sizeof(cluster->name), cluster->gpu.name,
+                                sizeof(cluster->gpu.name) - 1);
             }
             return st;
         }
@@ -3195,8 +3211,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
-static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
-                                                 int32_t pass, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const char *text,
+                                                 size_t bytes, int32_t pass, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n, items;
@@ -3220,12 +3236,12 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
             setting = named == 0 && dpari_cluster_is_setting(item, n);
             if (pass == 0) {
-                st = setting ? dpari_cluster_of_settings(c, text, bytes, why)
-                             : dpari_cluster_first(c, item + named, n - named, why);
+                st = setting ? dpari_cluster_of_settings(cluster, text, bytes, why)
+                             : dpari_cluster_first(cluster, item + named, n - named, why);
             }
         }
         if (st == DPAR_OK && (items > 0 || setting)) {
-            st = dpari_cluster_setting(c, item, n, pass, why);
+            st = dpari_cluster_setting(cluster, item, n, pass, why);
         }
     }
     if (st != DPAR_OK) {
@@ -3274,51 +3290,54 @@ static int dpari_not_negative(double v)
 }
 
 /* Checks the chip, the links, the NICs and the host. */
-static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *cluster,
+                                                          dpar_why *why)
 {
-    if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
-        !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
+    if (!dpari_positive(cluster->gpu.memory_bytes, 1e18) ||
+        !dpari_positive(cluster->gpu.memory_Bps, 1e18) ||
+        !dpari_positive(cluster->gpu.flops[DPAR_BF16], 1e21)) {
         return dpari_wrong(why,
                            "GPU '%s': memory, bandwidth and FLOP/s must be positive numbers "
                            "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
-                           c->gpu.name);
+                           cluster->gpu.name);
     }
-    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
-        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
+    if ((cluster->gpus_per_node > 1 && !dpari_positive(cluster->link_Bps, 1e18)) ||
+        (cluster->nodes > 1 && (cluster->nics < 1 || !dpari_positive(cluster->nic_Bps, 1e18)))) {
         return dpari_wrong(why,
                            "%d nodes of %d GPUs with %d NICs: the bandwidths nvlink=GB/s and "
                            "nic=COUNTxGB/s must be positive and at most 1e9 GB/s",
-                           c->nodes, c->gpus_per_node, c->nics);
+                           cluster->nodes, cluster->gpus_per_node, cluster->nics);
     }
-    if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
-        !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
-        !dpari_not_negative(c->nvme_Bps)) {
+    if (cluster->nics < 0 || !dpari_not_negative(cluster->link_Bps) ||
+        !dpari_not_negative(cluster->nic_Bps) || !dpari_not_negative(cluster->gpu.pcie_Bps) ||
+        !dpari_not_negative(cluster->host_bytes) || !dpari_not_negative(cluster->nvme_Bps)) {
         return dpari_wrong(
             why, "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s");
     }
-    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+    if (!(cluster->taper > 0.0 && cluster->taper <= 1.0)) {
         char text[32];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
-        dpari_text_fixed(&t, c->taper, 3);
+        dpari_text_fixed(&t, cluster->taper, 3);
         return dpari_wrong(why, "taper=%s must be a share above 0 and at most 1", text);
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cluster,
+                                                          dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
     dpar_status st;
-    if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
-        gpus > 100000000) {
-        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs", c->nodes,
-                           c->gpus_per_node);
+    if (cluster->nodes < 1 || cluster->gpus_per_node < 1 ||
+        !dpari_mul(cluster->nodes, cluster->gpus_per_node, &gpus) || gpus > 100000000) {
+        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs",
+                           cluster->nodes, cluster->gpus_per_node);
     }
-    st = dpari_cluster_check_numbers(c, why);
+    st = dpari_cluster_check_numbers(cluster, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
-        double v = c->cal.value[i];
+        double v = cluster->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
@@ -3330,30 +3349,31 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus,
+                                                    dpar_why *why)
 {
-    dpar_cluster sized = *c;
+    dpar_cluster sized = *cluster;
     dpar_status st;
     if (gpus < 1) {
         return dpari_wrong(why, "gpus=%d must be at least 1", gpus);
     }
-    if (c->gpus_per_node < 1) {
-        return dpari_cluster_check(c, why);
+    if (cluster->gpus_per_node < 1) {
+        return dpari_cluster_check(cluster, why);
     }
-    if (gpus < c->gpus_per_node) {
-        int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
+    if (gpus < cluster->gpus_per_node) {
+        int64_t nics = (int64_t)cluster->nics * gpus / cluster->gpus_per_node;
         sized.nodes = 1;
-        sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
+        sized.nics = cluster->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
-    } else if (gpus % c->gpus_per_node != 0) {
+    } else if (gpus % cluster->gpus_per_node != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is not a multiple of %d GPUs per node", gpus,
-                         c->gpus_per_node);
+                         cluster->gpus_per_node);
     } else {
-        sized.nodes = gpus / c->gpus_per_node;
+        sized.nodes = gpus / cluster->gpus_per_node;
     }
     st = dpari_cluster_check(&sized, why);
     if (st == DPAR_OK) {
-        *c = sized;
+        *cluster = sized;
     }
     return st;
 }
@@ -3370,22 +3390,23 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
-                                      int32_t stride)
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                      int32_t n, int32_t stride)
 {
-    int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
+    int32_t node = cluster->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
-    g->size = n > 0 ? n : 1;
-    span = (int64_t)g->size * apart;
-    g->per_node = apart >= node ? 1 : (int32_t)dpari_least(g->size, dpari_most(1, node / apart));
-    if (dpari_cluster_gpus(c) <= node) {
-        g->per_node = g->size; /* one node holds everything */
-    } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
+    group->size = n > 0 ? n : 1;
+    span = (int64_t)group->size * apart;
+    group->per_node =
+        apart >= node ? 1 : (int32_t)dpari_least(group->size, dpari_most(1, node / apart));
+    if (dpari_cluster_gpus(cluster) <= node) {
+        group->per_node = group->size; /* one node holds everything */
+    } else if (group->per_node == group->size && group->size > 1 && node % span != 0) {
         /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
-        g->per_node = (g->size + 1) / 2;
+        group->per_node = (group->size + 1) / 2;
     }
-    g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
-    g->sharing = (int32_t)dpari_most(1, node / g->per_node);
+    group->nodes = (int32_t)dpari_ceil_div(group->size, group->per_node);
+    group->sharing = (int32_t)dpari_most(1, node / group->per_node);
 }
 
 /* ---- the predictor -------------------------------------------------------------------------- */
@@ -3474,23 +3495,23 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 }
 
 /* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
-static double dpari_wired_share(const dpar_cluster *c, int32_t n)
+static double dpari_wired_share(const dpar_cluster *cluster, int32_t n)
 {
     /* shares for 2 to 7 of the eight V100 of a hybrid cube mesh: vTrain's V100 table over the
      * 134 GB/s of all eight */
     static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
-    int32_t all = c->gpus_per_node;
+    int32_t all = cluster->gpus_per_node;
     if (n >= all) {
         return 1.0;
     }
-    if (c->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
+    if (cluster->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
         return (double)cube[n - 2];
     }
-    if (c->gpu.generation == DPAR_GEN_TPU) {
+    if (cluster->gpu.generation == DPAR_GEN_TPU) {
         /* chips of two cores (v4, v5p) form a torus of 3 dims, the others of 2 */
-        return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
+        return dpari_torus_share(cluster->gpu.units > 1 ? 3 : 2, all, n);
     }
-    if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
+    if (cluster->gpu.generation == DPAR_GEN_CDNA && cluster->gpu.units <= 110 && n == 2) {
         return 1.0; /* MI250X: four links, 200 GB/s, connect the two halves of a package */
     }
     return (n - 1.0) / (all - 1.0); /* a wire to each peer */
@@ -3515,13 +3536,13 @@ static double dpari_switched_share(int32_t n)
 }
 
 /* Returns the bytes/s that each rank of a group of n gets inside a node. */
-static double dpari_link_of(const dpar_cluster *c, int32_t n)
+static double dpari_link_of(const dpar_cluster *cluster, int32_t n)
 {
-    double bandwidth = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
-    if (c->link_switched) {
+    double bandwidth = cluster->link_Bps * cluster->cal.value[DPAR_CAL_LINK_SHARE];
+    if (cluster->link_switched) {
         return bandwidth * dpari_switched_share(n);
     }
-    return bandwidth * dpari_wired_share(c, n);
+    return bandwidth * dpari_wired_share(cluster, n);
 }
 
 /* The predicted time of a call, and the part of it that does not shrink with the bytes. */
@@ -3556,9 +3577,9 @@ static dpari_timing dpari_pieces(double base, double fill, double wire)
     return t;
 }
 
-static double dpari_quick_share(const dpar_cluster *c)
+static double dpari_quick_share(const dpar_cluster *cluster)
 {
-    switch (c->gpu.generation) {
+    switch (cluster->gpu.generation) {
     case DPAR_GEN_BLACKWELL: return dpari_quick_blackwell;
     case DPAR_GEN_HOPPER: return dpari_quick_hopper;
     default: return dpari_quick_ampere;
@@ -3566,9 +3587,9 @@ static double dpari_quick_share(const dpar_cluster *c)
 }
 
 /* Returns the share of the links' rate that in-switch reduction reaches. */
-static double dpari_switch_rate(const dpar_cluster *c)
+static double dpari_switch_rate(const dpar_cluster *cluster)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
+    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
 
 static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
@@ -3581,11 +3602,11 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
 }
 
 /* Prices a call inside a node: a ring or pairs under the faster protocol, or the switch. */
-static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
+static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double bandwidth = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes,
+    const double *cal = cluster->cal.value;
+    double bandwidth = dpari_link_of(cluster, n), wire = dpari_wire(kind, n) * bytes,
            base = cal[DPAR_CAL_BASE_S];
     double steps = dpari_steps(kind, n) * cal[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
@@ -3598,34 +3619,35 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     }
     if (kind == DPAR_CALL_ALL_TO_ALL) {
         t = dpari_protocols(base, steps, wire / (bandwidth * dpari_peer_share),
-                            dpari_quick_share(c));
+                            dpari_quick_share(cluster));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
-        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(c));
+    if (kind == DPAR_CALL_ALL_REDUCE && cluster->link_reduces && n > 2) {
+        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(cluster));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
-        if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
+        if (cluster->gpu.generation == DPAR_GEN_BLACKWELL) {
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
         /* for vectors too small for that, the switch still replaces one of the two passes */
         steps *= 0.5;
     }
-    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(c));
+    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(cluster));
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
  * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
-static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
+static double dpari_nic_rate(const dpar_cluster *cluster, const dpar_cluster_group *group)
 {
-    double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
-    double rate = node / g->sharing / g->per_node;
-    double own = c->nic_Bps * c->cal.value[DPAR_CAL_NET_SHARE] *
-                 dpari_mostf(1.0, (double)c->nics / c->gpus_per_node);
+    double node =
+        cluster->nics * cluster->nic_Bps * cluster->taper * cluster->cal.value[DPAR_CAL_NET_SHARE];
+    double rate = node / group->sharing / group->per_node;
+    double own = cluster->nic_Bps * cluster->cal.value[DPAR_CAL_NET_SHARE] *
+                 dpari_mostf(1.0, (double)cluster->nics / cluster->gpus_per_node);
     return dpari_leastf(rate, own);
 }
 
@@ -3642,25 +3664,26 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
 
 /* Prices an all-reduce in phases: a reduce-scatter inside the nodes, a tree between them, and an
  * all-gather inside. If the network reduces, its switches are priced in place of the tree too. */
-static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
+static void dpari_phases(const dpar_cluster *cluster, const dpar_cluster_group *group, double bytes,
                          double nic, double link, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double nodes = g->nodes, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
-    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
+    const double *cal = cluster->cal.value;
+    double nodes = group->nodes, per = group->per_node, base = cal[DPAR_CAL_BASE_S];
+    double up = dpari_ceil_log2(group->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
-        if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_rate(c)));
+        if (cluster->link_reduces && per > 2.0) {
+            inner = dpari_leastf(inner,
+                                 bytes * (per + 1.0) / per / (link * dpari_switch_rate(cluster)));
         }
     }
     inside = base + 2.0 * (per - 1.0) * cal[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
-    shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
-    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
+    shorter = group->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
+    outer = dpari_mostf(inner, outer) * (group->nodes > 2 ? dpari_tree_share : 1.0);
     dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
-    if (c->net_reduces) {
+    if (cluster->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
         dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S], outer),
@@ -3670,10 +3693,11 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
 
 /* Returns the time of a ring over nodes with `steps` steps of `piece` bytes and `wire` seconds on
  * the wire. */
-static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
+static dpari_timing dpari_ring_timing(const dpar_cluster *cluster, double steps, double piece,
                                       double wire)
 {
-    double base = c->cal.value[DPAR_CAL_BASE_S], pass = steps * c->cal.value[DPAR_CAL_NET_S];
+    double base = cluster->cal.value[DPAR_CAL_BASE_S],
+           pass = steps * cluster->cal.value[DPAR_CAL_NET_S];
     dpari_timing t;
     t.latency = base + dpari_ring_step * pass;
     t.seconds = dpari_mostf(base + dpari_ring_fence * pass, t.latency + wire);
@@ -3688,52 +3712,55 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
 }
 
 /* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
-static int dpari_has_pat(const dpar_cluster *c)
+static int dpari_has_pat(const dpar_cluster *cluster)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
+    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
+           cluster->gpu.generation == DPAR_GEN_HOPPER;
 }
 
 /* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
  * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
  * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
  * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
-static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
+static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *group, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
+    const double *cal = cluster->cal.value;
+    double nic = dpari_nic_rate(cluster, group), n = group->size, per = group->per_node,
+           base = cal[DPAR_CAL_BASE_S];
     double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
-    double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
+    double link = per > 1.0 ? dpari_link_of(cluster, group->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
     if (per > 1.0) {
         wire = dpari_mostf(wire, dpari_wire(kind, n) * bytes / link);
     }
-    dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
+    dpari_keep_least(cost, dpari_ring_timing(cluster, dpari_steps(kind, n), bytes / n, wire),
                      DPAR_ALG_RING);
     if (kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_phases(c, g, bytes, nic, link, cost);
-    } else if (g->per_node == 1 && dpari_has_pat(c) &&
+        dpari_phases(cluster, group, bytes, nic, link, cost);
+    } else if (group->per_node == 1 && dpari_has_pat(cluster) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
-        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
+        steps = (0.3 * dpari_ceil_log2(group->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
     }
-    cost->nic_bytes = ways * (g->nodes - 1.0) / g->nodes * bytes / per;
+    cost->nic_bytes = ways * (group->nodes - 1.0) / group->nodes * bytes / per;
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
 /* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
  * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
-static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
-                             dpar_collective_cost *cost)
+static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_group *group,
+                             double bytes, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double n = g->size, per = g->per_node, wire, posts;
+    const double *cal = cluster->cal.value;
+    double n = group->size, per = group->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
-    wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
-                       per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+    wire =
+        dpari_mostf(cost->nic_bytes / dpari_nic_rate(cluster, group),
+                    per > 1.0 ? cost->link_bytes / dpari_link_of(cluster, group->per_node) : 0.0);
     posts = dpari_peer_net_steps * (n - per) * cal[DPAR_CAL_NET_S];
     t.latency =
         cal[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * cal[DPAR_CAL_LINK_S] + posts;
@@ -3770,15 +3797,16 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
 
 /* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
  * inside the nodes is added, if it was measured. */
-static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
-                                           int32_t kind, double bytes, dpar_collective_cost *cost)
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *cluster,
+                                           const dpar_cluster_group *group, int32_t kind,
+                                           double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1;
+    const int32_t across = group->nodes > 1;
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
-    const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
-    const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
-    const double per = across && !send ? g->per_node : 1.0;
-    const int32_t ranks = across ? g->nodes : g->size;
+    const dpar_curve *v = &cluster->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    const dpar_curve *in = &cluster->curve[DPAR_CURVE_LINK];
+    const double per = across && !send ? group->per_node : 1.0;
+    const int32_t ranks = across ? group->nodes : group->size;
     const double sent = dpari_wire(kind, ranks) * bytes / per;
     cost->latency_s = v->seconds[0];
     if (send) {
@@ -3798,38 +3826,38 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_clu
     }
 }
 
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cluster_group *group,
                                       int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *measured;
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+    if (group->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
         !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    measured = &c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    measured = &cluster->curve[(group->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     if (measured->count > 0) {
-        dpari_measured_call(c, g, kind, bytes, cost);
+        dpari_measured_call(cluster, group, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;
-    if (g->nodes < 2) {
-        dpari_inside(c, g->size, kind, bytes, cost);
+    if (group->nodes < 2) {
+        dpari_inside(cluster, group->size, kind, bytes, cost);
         return;
     }
-    cost->nic_Bps = dpari_nic_rate(c, g);
+    cost->nic_Bps = dpari_nic_rate(cluster, group);
     if (kind == DPAR_CALL_ALL_TO_ALL) {
-        dpari_across_all(c, g, bytes, cost);
+        dpari_across_all(cluster, group, bytes, cost);
     } else if (send) {
         cost->nic_bytes = bytes;
-        t.latency =
-            0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.latency = 0.5 * cluster->cal.value[DPAR_CAL_BASE_S] +
+                    dpari_simple_steps * cluster->cal.value[DPAR_CAL_NET_S];
         t.seconds = t.latency + bytes / cost->nic_Bps;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
     } else {
-        dpari_across(c, g, kind, bytes, cost);
+        dpari_across(cluster, group, kind, bytes, cost);
     }
 }
 
@@ -5566,9 +5594,9 @@ static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
     DPARI_FIELD(topk_groups)};
 #undef DPARI_FIELD
 
-static int32_t *dpari_model_field(dpar_model *m, int32_t key)
+static int32_t *dpari_model_field(dpar_model *model, int32_t key)
 {
-    return (int32_t *)(void *)m + dpari_model_at[key];
+    return (int32_t *)(void *)model + dpari_model_at[key];
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -5676,7 +5704,7 @@ static int64_t dpari_model_least(int32_t key)
 
 /* Reads an integer field. As in the functions below, [s, s + n) is the whole setting, which a
  * message quotes, and its value begins at s[k]. */
-static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
+static dpar_status dpari_model_integer(dpar_model *model, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
@@ -5696,7 +5724,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
         if (v >= low && v <= high) {
-            *dpari_model_field(m, key) = (int32_t)v;
+            *dpari_model_field(model, key) = (int32_t)v;
             return DPAR_OK;
         }
     }
@@ -5705,15 +5733,15 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
 }
 
 /* Reads a real field. The limit of 1e15 keeps sums over a grid finite. */
-static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
-                                    dpar_why *why)
+static dpar_status dpari_model_real(dpar_model *model, int32_t key, const char *s, size_t k,
+                                    size_t n, dpar_why *why)
 {
     double v = 0.0;
-    double *field = &m->bytes_per_cell;
+    double *field = &model->bytes_per_cell;
     if (key == DPARI_M_CAPACITY) {
-        field = &m->capacity;
+        field = &model->capacity;
     } else if (key == DPARI_M_FLOPS) {
-        field = &m->flops_per_cell;
+        field = &model->flops_per_cell;
     }
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
@@ -5741,7 +5769,7 @@ static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, s
 }
 
 /* Reads "224" or "720x1440". */
-static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
+static dpar_status dpari_model_image(dpar_model *model, const char *s, size_t k, size_t n,
                                      dpar_why *why)
 {
     int64_t side[2];
@@ -5750,29 +5778,29 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
         return dpari_model_bad(
             s, n, why, "'%.*s': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440");
     }
-    m->image[0] = (int32_t)side[0];
-    m->image[1] = (int32_t)side[sides - 1];
+    model->image[0] = (int32_t)side[0];
+    model->image[1] = (int32_t)side[sides - 1];
     return DPAR_OK;
 }
 
 /* Reads letters as in dpar_model.pattern. */
-static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
+static dpar_status dpari_model_pattern(dpar_model *model, const char *s, size_t k, size_t n,
                                        dpar_why *why)
 {
     size_t i;
     for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
     }
-    if (i < n || k == n || n - k >= sizeof(m->pattern)) {
+    if (i < n || k == n || n - k >= sizeof(model->pattern)) {
         return dpari_model_bad(s, n, why,
                                "'%.*s': 1 to 15 letters of F W S B f w s b D E were expected");
     }
-    dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
+    dpari_copy_text(model->pattern, sizeof(model->pattern), s + k, n - k);
     return DPAR_OK;
 }
 
 /* Reads the short form of the tables, such as "32/4096/32/8/14336/128256/8192": layers, hidden,
  * heads, kv_heads, ffn, vocab and seq. A 0 leaves the field as it is. */
-static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_row(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
                                    DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
@@ -5788,7 +5816,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
             break;
         }
         if (v > 0) {
-            *dpari_model_field(m, key[i]) = (int32_t)v;
+            *dpari_model_field(model, key[i]) = (int32_t)v;
         }
         at = end + 1;
     }
@@ -5801,7 +5829,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
 }
 
 /* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
+static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
@@ -5811,7 +5839,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         k++;
     }
     if (k == n && n > 0 && s[0] >= '0' && s[0] <= '9') {
-        return dpari_model_row(m, s, n, why);
+        return dpari_model_row(model, s, n, why);
     }
     for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
         if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
@@ -5834,24 +5862,24 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     switch (key) {
     case DPARI_M_CAPACITY:
     case DPARI_M_FLOPS:
-    case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
-    case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
+    case DPARI_M_BYTES: return dpari_model_real(model, key, s, k, n, why);
+    case DPARI_M_IMAGE: return dpari_model_image(model, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name,
+        return dpari_model_choice(&model->attention, s, k, n, dpari_attention_name,
                                   DPAR_MODEL_ATTENTION_END, why);
     case DPARI_M_STACK:
-        return dpari_stack_read(m, s + k, n - k)
+        return dpari_stack_read(model, s + k, n - k)
                    ? DPAR_OK
                    : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_MODEL_STACK_END);
-    case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
+    case DPARI_M_PATTERN: return dpari_model_pattern(model, s, k, n, why);
     case DPARI_M_LOSS:
-        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
-    default: return dpari_model_integer(m, key, s, k, n, why);
+        return dpari_model_choice(&model->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
+    default: return dpari_model_integer(model, key, s, k, n, why);
     }
 }
 
 /* Reads one or more settings with commas between. */
-static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
     uint64_t seen[2] = {0, 0};
@@ -5864,7 +5892,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
         if (k == at) {
             return dpari_model_bad(s, n, why, "a setting (key=value) is missing next to a comma");
         }
-        st = dpari_model_setting(m, s + at, k - at, seen, why);
+        st = dpari_model_setting(model, s + at, k - at, seen, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -5874,44 +5902,44 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
 }
 
 /* Reads "FAMILY:settings". A grid begins with its extents. */
-static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
+static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t colon, size_t n,
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 1; m->family < DPAR_MODEL_FAMILY_END; m->family++) {
-        if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
+    for (model->family = 1; model->family < DPAR_MODEL_FAMILY_END; model->family++) {
+        if (dpari_spells_any_case(s, colon, dpari_family_name(model->family))) {
             break;
         }
     }
-    if (m->family == DPAR_MODEL_FAMILY_END) {
+    if (model->family == DPAR_MODEL_FAMILY_END) {
         return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_MODEL_FAMILY_END);
     }
-    if (m->family != DPAR_MODEL_FAMILY_GRID) {
-        return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
+    if (model->family != DPAR_MODEL_FAMILY_GRID) {
+        return at < n ? dpari_model_settings(model, s + at, n - at, why) : DPAR_OK;
     }
     while (k < n && s[k] != ',') {
         k++;
     }
-    m->extent[0] = m->extent[1] = m->extent[2] = 1;
-    m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
-    if (m->dims == 0) {
+    model->extent[0] = model->extent[1] = model->extent[2] = 1;
+    model->dims = dpari_model_extents(s + at, k - at, model->extent, 3);
+    if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
             "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
     }
-    return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
+    return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
 /* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
  * end in "-" and the given letters. Returns their number. */
-static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
+static DPARI_COLD int32_t dpari_model_sizes(dpar_text *text, const char *s, size_t n)
 {
     const char *row;
     int32_t found = 0;
     for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
         const size_t m = dpari_length(row);
         if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
-            dpari_text_print(t, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
+            dpari_text_print(text, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
             found++;
         }
     }
@@ -5940,14 +5968,14 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
 }
 
 /* Reads a preset. */
-static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_named(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     const char *row, *best = dpari_preset_next(NULL);
     for (row = best; row != NULL; row = dpari_preset_next(row)) {
         if (dpari_spells_any_case(s, n, row)) {
             const char *text = dpari_behind(row);
-            dpar_status st = dpar_model_read(m, text, dpari_length(text), why);
-            dpari_copy_text(m->name, sizeof(m->name), row, 20);
+            dpar_status st = dpar_model_read(model, text, dpari_length(text), why);
+            dpari_copy_text(model->name, sizeof(model->name), row, 20);
             return st;
         }
         if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
@@ -5957,14 +5985,14 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     return dpari_model_unknown(s, n, best, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
     dpari_zero(&fresh, sizeof(fresh));
     st = dpari_model_named(&fresh, name, dpari_length(name), why);
     if (st == DPAR_OK) {
-        *m = fresh;
+        *model = fresh;
     }
     return st;
 }
@@ -6471,13 +6499,13 @@ DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 }
 
 /* Applies a row of dpari_types. It cannot fail, because the rows are correct. */
-static void dpari_type_read(dpar_model *m, const char *row)
+static void dpari_type_read(dpar_model *model, const char *row)
 {
     size_t n = 0;
     while (row[n] != ':') {
         n++;
     }
-    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+    (void)dpari_model_family(model, row, n, dpari_length(row), NULL);
 }
 
 /* Adds a line to the note. */
@@ -6868,59 +6896,59 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 }
 
 /* Returns 1 if all layers of the model are scans, otherwise 0. */
-static int32_t dpari_model_scans_only(const dpar_model *m)
+static int32_t dpari_model_scans_only(const dpar_model *model)
 {
-    return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
+    return model->scan > 0 && dpari_spells_one(model->pattern[0], "sS") && model->pattern[1] == 0;
 }
 
 /* Returns the first member that the model needs but that neither the file nor its type gives, or -1
  * if there is none. */
-static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *state)
+static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_state *state)
 {
-    int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
-    if (m->layers < 1) {
+    int32_t sees = model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT;
+    if (model->layers < 1) {
         return DPARI_M_LAYERS;
     }
-    if (m->hidden < 1) {
+    if (model->hidden < 1) {
         return DPARI_M_HIDDEN;
     }
-    if (m->heads < 1 && !(dpari_model_scans_only(m) && state->mixes == 0)) {
+    if (model->heads < 1 && !(dpari_model_scans_only(model) && state->mixes == 0)) {
         return DPARI_M_HEADS;
     }
-    if (sees && m->patch < 1) {
+    if (sees && model->patch < 1) {
         return DPARI_M_PATCH;
     }
-    if (sees && m->image[0] < 1) {
+    if (sees && model->image[0] < 1) {
         return DPARI_C_IMAGE_SIDE;
     }
-    if (!sees && m->vocab < 1) {
+    if (!sees && model->vocab < 1) {
         return DPARI_M_VOCAB;
     }
-    if (m->experts > 0 && m->topk < 1) {
+    if (model->experts > 0 && model->topk < 1) {
         return DPARI_M_TOPK;
     }
-    if (m->kv_lora > 0 && m->qk_width < 1) {
+    if (model->kv_lora > 0 && model->qk_width < 1) {
         return DPARI_M_QK_WIDTH;
     }
-    if (m->kv_lora > 0 && m->v_width < 1) {
+    if (model->kv_lora > 0 && model->v_width < 1) {
         return DPARI_M_V_WIDTH;
     }
     return -1;
 }
 
 /* Checks that the model has all that it needs. */
-static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *state,
+static dpar_status dpari_config_needed(const dpar_model *model, const dpari_config_state *state,
                                        dpar_why *why)
 {
-    int32_t key = dpari_config_absent(m, state);
+    int32_t key = dpari_config_absent(model, state);
     if (key >= 0) {
         return dpari_config_missing(key, why);
     }
-    if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+    if (model->kv_heads > 0 && model->heads % model->kv_heads != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
             "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
-            m->kv_heads, m->heads);
+            model->kv_heads, model->heads);
     }
     return DPAR_OK;
 }
@@ -6957,7 +6985,7 @@ static int dpari_config_like_llama(const dpari_config_state *state, int32_t obje
 
 /* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
  * token types but no key-value heads, and otherwise as Llama. */
-static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *m,
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *model,
                                      dpar_why *why)
 {
     const int32_t *value = state->value[object];
@@ -6998,25 +7026,25 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
                   "(block_configs) are not supported",
             (int32_t)(type.length < 40 ? type.length : 40), type.text);
     }
-    dpari_type_read(m, row);
+    dpari_type_read(model, row);
     if (type.length > 0) {
-        dpari_copy_text(m->name, sizeof(m->name), type.text, type.length);
+        dpari_copy_text(model->name, sizeof(model->name), type.text, type.length);
     } else {
-        dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
+        dpari_copy_text(model->name, sizeof(model->name), "config.json", 11);
     }
     return DPAR_OK;
 }
 
 /* Overwrites what the type implies with the fields that the file has. */
-static void dpari_config_fields(dpar_model *m, const int32_t *value)
+static void dpari_config_fields(dpar_model *model, const int32_t *value)
 {
     int32_t key;
     for (key = 0; key < DPARI_M_INTEGERS; key++) {
         if (value[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
-            *dpari_model_field(m, key) = value[key];
+            *dpari_model_field(model, key) = value[key];
         }
     }
-    m->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], m->layers);
+    model->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], model->layers);
 }
 
 /* Returns the width of a feed-forward part: `ffn`, unless the file gives only a factor of the
@@ -7031,18 +7059,18 @@ DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *value, int32_t hid
 
 /* Notes in one line the sizes that the file does not give, with the values that its type implies.
  */
-static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m,
+static void dpari_config_defaults(dpari_config_state *state, const dpar_model *model,
                                   const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
                                   DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
-    dpar_model copy = *m;
+    dpar_model copy = *model;
     const char *names, *end;
     int32_t i, k, noted = 0;
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
-            (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_FFN && model->family > DPAR_MODEL_FAMILY_LLAMA) ||
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED_VOCAB] > 0)) {
             continue;
         }
@@ -7062,114 +7090,116 @@ static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m
 
 /* Returns the channels of a scan: as given, a given multiple of the hidden size, twice the hidden
  * size for Mamba, or the hidden size. */
-static int32_t dpari_config_inner(const dpar_model *m, const int32_t *value)
+static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
 {
     if (value[DPARI_C_INNER] > 0) {
         return value[DPARI_C_INNER];
     }
     if (value[DPARI_C_EXPAND] > 0) {
-        return dpari_config_product(m->hidden, value[DPARI_C_EXPAND]);
+        return dpari_config_product(model->hidden, value[DPARI_C_EXPAND]);
     }
-    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
-        return dpari_config_product(m->hidden, 2);
+    if (model->scan == DPAR_MODEL_SCAN_MAMBA || model->scan == DPAR_MODEL_SCAN_MAMBA2) {
+        return dpari_config_product(model->hidden, 2);
     }
-    return m->hidden;
+    return model->hidden;
 }
 
 /* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
  * attention, then of scans. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *state,
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
                                                const int32_t *value, const dpari_slice *type)
 {
     int32_t inner;
-    m->ffn = dpari_config_ffn(value, m->hidden, m->ffn);
-    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+    model->ffn = dpari_config_ffn(value, model->hidden, model->ffn);
+    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && model->hidden < 100000000) {
         /* Meta's rule: 8/3 of the hidden size, times a factor, rounded up to a multiple */
-        int64_t width = 8 * (int64_t)m->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
+        int64_t width = 8 * (int64_t)model->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
         if (value[DPARI_C_FFN_TIMES] > 0) {
             width = width * value[DPARI_C_FFN_TIMES] / 10000;
         }
-        m->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
+        model->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
     if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
-        m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
+        model->ffn =
+            dpari_config_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
     /* these types count both halves of a gated part */
     if (dpari_slice_is(type, "qwen recurrent_gemma")) {
-        m->ffn /= 2;
+        model->ffn /= 2;
     }
     if (value[DPARI_C_DENSE_FFN] > 0) {
         if (value[DPARI_M_EXPERT_FFN] < 1) {
-            m->expert_ffn = m->ffn;
+            model->expert_ffn = model->ffn;
         }
-        m->ffn = value[DPARI_C_DENSE_FFN];
+        model->ffn = value[DPARI_C_DENSE_FFN];
     }
-    if (m->experts > 0 && m->expert_ffn < 1) {
-        m->expert_ffn = m->ffn;
+    if (model->experts > 0 && model->expert_ffn < 1) {
+        model->expert_ffn = model->ffn;
     }
     if (value[DPARI_C_SHARED_COUNT] > 0 && value[DPARI_M_SHARED_FFN] < 1) {
-        m->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], m->expert_ffn);
+        model->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], model->expert_ffn);
     }
-    if (m->experts > 0 && m->shared_ffn == 1) {
-        m->shared_ffn = m->expert_ffn;
+    if (model->experts > 0 && model->shared_ffn == 1) {
+        model->shared_ffn = model->expert_ffn;
     }
     if (dpari_slice_is(type, "ernie4_5_moe_vl ernie4_5_vl_moe_text")) {
-        m->experts = dpari_config_product(2, m->experts); /* as many for images as for text */
+        model->experts =
+            dpari_config_product(2, model->experts); /* as many for images as for text */
     }
     if (value[DPARI_C_USE_MLA] == 0) {
-        m->kv_lora = m->q_lora = m->v_width = 0;
+        model->kv_lora = model->q_lora = model->v_width = 0;
     }
-    if (m->kv_lora > 0) { /* latent attention has widths of its own */
-        m->head_width = 0;
-        m->kv_heads = 0;
-    } else if (m->v_width == m->head_width || m->v_width == 1) {
-        m->v_width = 0;
+    if (model->kv_lora > 0) { /* latent attention has widths of its own */
+        model->head_width = 0;
+        model->kv_heads = 0;
+    } else if (model->v_width == model->head_width || model->v_width == 1) {
+        model->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = value[DPARI_C_ONE_KV] != 0;
+        model->kv_heads = value[DPARI_C_ONE_KV] != 0;
         if (value[DPARI_C_NEW_DECODER] > 0) {
-            m->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
+            model->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
         }
     } else if (value[DPARI_C_NEW_KV] > 0 && value[DPARI_M_KV_HEADS] < 1) {
-        m->kv_heads = value[DPARI_C_NEW_KV];
+        model->kv_heads = value[DPARI_C_NEW_KV];
     }
-    if (dpari_model_scans_only(m) && state->mixes == 0) { /* the file's heads are the scan's */
-        if (m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2) {
-            m->scan_heads = m->heads;
+    if (dpari_model_scans_only(model) && state->mixes == 0) { /* the file's heads are the scan's */
+        if (model->heads > 0 && model->scan == DPAR_MODEL_SCAN_MAMBA2) {
+            model->scan_heads = model->heads;
         }
-        m->heads = m->kv_heads = 0;
+        model->heads = model->kv_heads = 0;
     }
     if (state->value[DPARI_OBJECT_LINEAR][DPARI_M_HEADS] > 0) {
         const int32_t *linear = state->value[DPARI_OBJECT_LINEAR];
-        m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
-        m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
-        m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+        model->scan_heads = model->scan_groups = linear[DPARI_M_HEADS];
+        model->scan_width = model->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
+        model->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
     }
-    if (m->scan == DPAR_MODEL_SCAN_KDA && m->scan_groups < 1) {
-        m->scan_groups = m->scan_heads;
-        m->scan_state = m->scan_width;
+    if (model->scan == DPAR_MODEL_SCAN_KDA && model->scan_groups < 1) {
+        model->scan_groups = model->scan_heads;
+        model->scan_state = model->scan_width;
     }
-    if (m->scan == DPAR_MODEL_SCAN_LIGHTNING) {
-        m->scan_heads = m->scan_groups = m->heads;
-        m->scan_width = m->scan_state = m->head_width;
+    if (model->scan == DPAR_MODEL_SCAN_LIGHTNING) {
+        model->scan_heads = model->scan_groups = model->heads;
+        model->scan_width = model->scan_state = model->head_width;
     }
-    if (m->scan == DPAR_MODEL_SCAN_LRU) {
-        m->scan_heads = m->heads;
+    if (model->scan == DPAR_MODEL_SCAN_LRU) {
+        model->scan_heads = model->heads;
     }
-    inner = dpari_config_inner(m, value);
-    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
-        m->scan == DPAR_MODEL_SCAN_CONV) {
-        m->scan_heads = 1;
-        m->scan_width = m->scan == DPAR_MODEL_SCAN_CONV ? m->hidden : inner;
-    } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
-        m->scan_width = inner / m->scan_heads;
-    } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
-        m->scan_heads = inner / m->scan_width;
+    inner = dpari_config_inner(model, value);
+    if (model->scan == DPAR_MODEL_SCAN_MAMBA || model->scan == DPAR_MODEL_SCAN_RWKV ||
+        model->scan == DPAR_MODEL_SCAN_CONV) {
+        model->scan_heads = 1;
+        model->scan_width = model->scan == DPAR_MODEL_SCAN_CONV ? model->hidden : inner;
+    } else if (model->scan > 0 && model->scan_width < 1 && model->scan_heads > 0) {
+        model->scan_width = inner / model->scan_heads;
+    } else if (model->scan > 0 && model->scan_heads < 1 && model->scan_width > 0) {
+        model->scan_heads = inner / model->scan_width;
     }
 }
 
 /* Sets the head of a model by the class with which the file was saved. */
-static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
+static void dpari_config_head(dpar_model *model, const dpari_slice *a, const dpari_slice *type)
 {
     int vocabulary = dpari_slice_holds(a->text, a->length, "ForCausalLM") ||
                      dpari_slice_holds(a->text, a->length, "LMHead") ||
@@ -7181,30 +7211,30 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
                   dpari_slice_holds(a->text, a->length, "ForQuestion") ||
                   dpari_slice_holds(a->text, a->length, "WithProjection");
     int bare = a->length > 5 && dpari_same_bytes(a->text + a->length - 5, "Model", 5);
-    if (m->family == DPAR_MODEL_FAMILY_VIT) {
-        if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = DPAR_MODEL_HEAD_VOCAB;
+    if (model->family == DPAR_MODEL_FAMILY_VIT) {
+        if (bare || (model->out_channels < 0 && !classes)) {
+            model->head = DPAR_MODEL_HEAD_VOCAB;
             if (bare && dpari_slice_is(type, "vit deit")) {
-                m->head = DPAR_MODEL_HEAD_POOL;
+                model->head = DPAR_MODEL_HEAD_POOL;
             }
-            m->out_channels = -1;
+            model->out_channels = -1;
         }
-    } else if (masked || (vocabulary && m->causal < 0)) {
-        m->head = DPAR_MODEL_HEAD_MASKED;
+    } else if (masked || (vocabulary && model->causal < 0)) {
+        model->head = DPAR_MODEL_HEAD_MASKED;
     } else if (vocabulary) {
-        m->head = DPAR_MODEL_HEAD_VOCAB;
-    } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
+        model->head = DPAR_MODEL_HEAD_VOCAB;
+    } else if (model->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
-        m->head = DPAR_MODEL_HEAD_NONE;
+        model->head = DPAR_MODEL_HEAD_NONE;
     } else if (dpari_slice_holds(a->text, a->length, "ForQuestion") ||
                dpari_slice_holds(a->text, a->length, "ForToken")) {
-        m->head = DPAR_MODEL_HEAD_NONE;
+        model->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
 /* Sets the tower in front of a language model from its object of the file, after what the type of
  * the whole model and the type of the tower imply. */
-static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t object)
+static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int32_t object)
 {
     const int32_t *value = state->value[object];
     const char *whole = dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]), *row;
@@ -7213,88 +7243,91 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t
     int64_t patches;
     dpari_zero(&tower, sizeof(tower));
     if (whole != NULL) {
-        (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
+        (void)dpari_model_settings(model, whole, dpari_length(whole), NULL);
     }
     row = state->seen[object] ? dpari_type_find(&state->type[object]) : NULL;
     if (row != NULL && row[0] == 'v') {
         dpari_type_read(&tower, row);
     } else {
-        tower.layers = m->tower_layers;
-        tower.hidden = m->tower_hidden;
-        tower.heads = dpari_config_given(m->tower_heads, 16);
-        tower.ffn = m->tower_ffn;
+        tower.layers = model->tower_layers;
+        tower.hidden = model->tower_hidden;
+        tower.heads = dpari_config_given(model->tower_heads, 16);
+        tower.ffn = model->tower_ffn;
     }
     dpari_config_fields(&tower, value);
-    m->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
-    m->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
-    m->tower_heads = dpari_config_given(tower.heads, 16);
-    m->tower_ffn = dpari_config_ffn(value, m->tower_hidden, tower.ffn);
-    m->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
+    model->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    model->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
+    model->tower_heads = dpari_config_given(tower.heads, 16);
+    model->tower_ffn = dpari_config_ffn(value, model->tower_hidden, tower.ffn);
+    model->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
     side = dpari_config_given(value[DPARI_C_IMAGE_SIDE], tower.image[0]);
     tower.channels = dpari_config_given(tower.channels, 3);
     if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
-        m->tower_patch = tower.patch * tower.patch * tower.channels *
-                         dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+        model->tower_patch = tower.patch * tower.patch * tower.channels *
+                             dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
         patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
-            m->tower_tokens = (int32_t)(patches * patches);
-            m->tower_positions = m->tower_tokens + 1;
+            model->tower_tokens = (int32_t)(patches * patches);
+            model->tower_positions = model->tower_tokens + 1;
         }
     }
     if (object == DPARI_OBJECT_AUDIO) {
         /* Whisper's tower: two convolutions over 3 steps each, whose second one has 3 hidden^2
          * weights (tower_params counts thousands), and by default 80 mel bins and 1500 positions */
-        m->tower_patch =
+        model->tower_patch =
             value[DPARI_C_MEL_BINS] > 0 ? dpari_config_product(3, value[DPARI_C_MEL_BINS]) : 240;
-        m->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
-        m->tower_positions = m->tower_tokens;
-        m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
+        model->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+        model->tower_positions = model->tower_tokens;
+        model->tower_params = (int32_t)(3e-3 * model->tower_hidden * model->tower_hidden);
     }
     if (value[DPARI_C_TOWER_POSITIONS] > 0) {
-        m->tower_positions = value[DPARI_C_TOWER_POSITIONS];
-        m->tower_tokens = dpari_config_given(m->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
+        model->tower_positions = value[DPARI_C_TOWER_POSITIONS];
+        model->tower_tokens =
+            dpari_config_given(model->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
     }
     if (value[DPARI_C_MERGE] > 0) {
-        m->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
+        model->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
     }
-    if (m->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
+    if (model->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
         /* GLM-4V: the ffn of the file is that of the merger, which has one product of out x out and
          * three of out x ffn. Before it, 2 x 2 patches of the hidden size are convolved to `out`.
          * The feed-forward parts of the tower's blocks are `out` wide. */
         const double out = value[DPARI_C_TOWER_OUT];
-        m->tower_params = (int32_t)dpari_leastf(
-            1e-3 * out * (out + 3.0 * m->tower_ffn + 4.0 * m->tower_hidden), 2e9);
-        m->tower_ffn = value[DPARI_C_TOWER_OUT];
-        m->tower_inner = -3;
+        model->tower_params = (int32_t)dpari_leastf(
+            1e-3 * out * (out + 3.0 * model->tower_ffn + 4.0 * model->tower_hidden), 2e9);
+        model->tower_ffn = value[DPARI_C_TOWER_OUT];
+        model->tower_inner = -3;
     }
-    m->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
-    switch (m->tower_inner) { /* dpari_towers explains the negative values */
+    model->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
+    switch (model->tower_inner) { /* dpari_towers explains the negative values */
     case -1:
-        m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
+        model->tower_inner =
+            dpari_config_product(model->tower_hidden, dpari_most(model->tower_merge, 1));
         break;
-    case -2: m->tower_inner = m->hidden; break;
+    case -2: model->tower_inner = model->hidden; break;
     case -3:
-        m->tower_inner = 0;
-        m->tower_mergers = 0;
+        model->tower_inner = 0;
+        model->tower_mergers = 0;
         break;
-    default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
+    default: model->tower_inner = (int32_t)dpari_most(model->tower_inner, 0); break;
     }
-    m->tower_tokens = dpari_config_given(m->tower_tokens, 1024);
-    if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
-        m->tower_layers = 0;
+    model->tower_tokens = dpari_config_given(model->tower_tokens, 1024);
+    if (model->tower_layers < 1 || model->tower_hidden < 1 ||
+        model->tower_hidden % model->tower_heads != 0) {
+        model->tower_layers = 0;
         dpari_config_note(state,
                           "its %s is not understood: its parameters and time are not included",
                           object == DPARI_OBJECT_VISION ? "vision_config" : "audio_config");
         return;
     }
     dpari_config_note(state, "a tower of %d layers in front of the model is included%s",
-                      m->tower_layers,
+                      model->tower_layers,
                       state->seen[object] && value[DPARI_M_LAYERS] > 0
                           ? ""
                           : ", as its type has one, though the file does not describe it");
     dpari_config_note(
         state, "its input is one of %d patches per sample; it runs in front of the first stage",
-        m->tower_tokens);
+        model->tower_tokens);
     if (whole == NULL && object == DPARI_OBJECT_VISION) {
         dpari_config_note(
             state, "model_type '%.*s' is not known: its projector is assumed to be one product",
@@ -7312,19 +7345,20 @@ static int dpari_config_scans(char letter)
 /* Counts the layers of each kind: which mix tokens by attention, windows or scans, and which have
  * experts. The letters of the file's lists or of the type's pattern say that. Letters for which the
  * file gives no sizes are replaced by full attention, or the file is rejected. */
-static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
+static dpar_status dpari_config_layers(dpar_model *model, dpari_config_state *state,
                                        const int32_t *value, const dpari_slice *type, dpar_why *why)
 {
     int32_t every = value[DPARI_C_PERIOD], full, i;
-    if (state->mixes > 0 && m->scan == 0) {
+    if (state->mixes > 0 && model->scan == 0) {
         for (i = 0; i < state->mixes; i++) {
-            if (dpari_config_scans(state->mix[i]) && m->scan_groups > 0 && m->scan_state > 0) {
-                m->scan = DPAR_MODEL_SCAN_DELTA;
+            if (dpari_config_scans(state->mix[i]) && model->scan_groups > 0 &&
+                model->scan_state > 0) {
+                model->scan = DPAR_MODEL_SCAN_DELTA;
             }
         }
     }
     /* a layer of these types has either a mixer or a feed-forward part, not both */
-    for (i = 0; i < state->mixes && m->pattern[0] == 's'; i++) {
+    for (i = 0; i < state->mixes && model->pattern[0] == 's'; i++) {
         if (state->mix[i] == 'S') {
             state->mix[i] = 's';
         } else if (state->mix[i] == 'F') {
@@ -7333,37 +7367,38 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
     }
     if (state->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
-            m->pattern[i] = m->scan > 0 ? 'S' : 'W';
+            model->pattern[i] = model->scan > 0 ? 'S' : 'W';
         }
         full = every - 1;
         if (value[DPARI_C_PERIOD_OFFSET] >= 0) {
             full = value[DPARI_C_PERIOD_OFFSET] % every;
         }
-        m->pattern[full] = 'F';
-        m->pattern[every] = 0;
+        model->pattern[full] = 'F';
+        model->pattern[every] = 0;
     }
-    if (value[DPARI_C_USES_WINDOW] == 0 || (m->window < 1 && m->scan == 0)) {
-        m->window = 0;
-        if (m->scan == 0) {
-            m->pattern[0] = 0;
+    if (value[DPARI_C_USES_WINDOW] == 0 || (model->window < 1 && model->scan == 0)) {
+        model->window = 0;
+        if (model->scan == 0) {
+            model->pattern[0] = 0;
         }
     }
-    if (m->window > 0 && state->mixes == 0 && m->pattern[0] == 0 && value[DPARI_M_WINDOW] > 0) {
+    if (model->window > 0 && state->mixes == 0 && model->pattern[0] == 0 &&
+        value[DPARI_M_WINDOW] > 0) {
         dpari_config_note(
             state, "'sliding_window'=%d was ignored: the file does not say which layers have it",
-            m->window);
+            model->window);
     }
-    for (i = 0; i < state->mixes && m->window < 1; i++) {
+    for (i = 0; i < state->mixes && model->window < 1; i++) {
         if (state->mix[i] == 'W') {
             state->mix[i] = 'F';
         }
     }
     /* most types put the experts into the last layer of each step, DeepSeek's into the first */
-    if (m->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+    if (model->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && model->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
-        m->expert_offset = m->expert_step - 1;
+        model->expert_offset = model->expert_step - 1;
     }
-    for (i = 0; i < state->mixes && m->scan == 0; i++) {
+    for (i = 0; i < state->mixes && model->scan == 0; i++) {
         if (dpari_config_scans(state->mix[i])) {
             return dpari_say(DPAR_E_UNKNOWN, why,
                              "config.json: model_type '%.*s': its layers of linear attention, "
@@ -7371,117 +7406,120 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
                              (int32_t)(type->length < 40 ? type->length : 40), type->text);
         }
     }
-    if (state->feeds > 0 && m->experts == 0) {
+    if (state->feeds > 0 && model->experts == 0) {
         state->feeds = 0;
     }
     if (state->feeds > 0) {
-        m->dense_layers = 0;
+        model->dense_layers = 0;
     }
-    dpari_model_kinds(m, state->mix, state->mixes, state->feed, state->feeds);
+    dpari_model_kinds(model, state->mix, state->mixes, state->feed, state->feeds);
     return DPAR_OK;
 }
 
 /* Overwrites single fields with members that are no fields of a model themselves. */
-static void dpari_config_others(dpar_model *m, dpari_config_state *state, const int32_t *value,
+static void dpari_config_others(dpar_model *model, dpari_config_state *state, const int32_t *value,
                                 const dpari_slice *activation)
 {
     if (value[DPARI_C_TIED] >= 0) {
-        m->tied = value[DPARI_C_TIED];
+        model->tied = value[DPARI_C_TIED];
     }
-    m->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], m->vocab);
+    model->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], model->vocab);
     if (value[DPARI_M_HIDDEN] < 0) {
-        m->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], m->hidden);
+        model->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], model->hidden);
     }
     if (value[DPARI_C_Q_GATE] >= 0) {
-        m->q_gate = value[DPARI_C_Q_GATE];
+        model->q_gate = value[DPARI_C_Q_GATE];
     }
-    if (m->embed == m->hidden) {
-        m->embed = 0;
+    if (model->embed == model->hidden) {
+        model->embed = 0;
     }
     if (value[DPARI_C_NO_BIAS] > 0) {
-        m->biases = -1;
-    } else if (m->biases < 0 && value[DPARI_C_BIAS] > 0) {
-        m->biases = 0;
+        model->biases = -1;
+    } else if (model->biases < 0 && value[DPARI_C_BIAS] > 0) {
+        model->biases = 0;
     }
-    if (value[DPARI_C_GATED] >= 0 && m->family == DPAR_MODEL_FAMILY_T5) {
-        m->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
+    if (value[DPARI_C_GATED] >= 0 && model->family == DPAR_MODEL_FAMILY_T5) {
+        model->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
     }
-    if (m->family == DPAR_MODEL_FAMILY_LLAMA && m->gated == 0 &&
+    if (model->family == DPAR_MODEL_FAMILY_LLAMA && model->gated == 0 &&
         dpari_slice_is(activation, "relu2 relu xielu")) {
-        m->gated = -1;
+        model->gated = -1;
     }
-    if (m->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
-        m->vocab = 32000;
+    if (model->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
+        model->vocab = 32000;
         dpari_config_note(state, "no vocab_size: 32000 is assumed, as in Llama and Llama 2");
     }
 }
 
 /* Sets the fields of vision transformers. */
-static void dpari_config_image(dpar_model *m, const int32_t *value, const dpari_slice *architecture)
+static void dpari_config_image(dpar_model *model, const int32_t *value,
+                               const dpari_slice *architecture)
 {
-    m->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], m->image[0]);
-    m->image[1] = m->image[0];
-    m->channels = dpari_config_given(m->channels, 3);
+    model->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], model->image[0]);
+    model->image[1] = model->image[0];
+    model->channels = dpari_config_given(model->channels, 3);
     if (dpari_slice_holds(architecture->text, architecture->length, "WithProjection")) {
-        m->out_channels = dpari_config_given(value[DPARI_C_PROJECTION_DIM], m->out_channels);
+        model->out_channels =
+            dpari_config_given(value[DPARI_C_PROJECTION_DIM], model->out_channels);
     }
-    if (m->family == DPAR_MODEL_FAMILY_DIT && m->hidden < 1) {
-        m->hidden = dpari_config_product(m->heads, m->head_width);
+    if (model->family == DPAR_MODEL_FAMILY_DIT && model->hidden < 1) {
+        model->hidden = dpari_config_product(model->heads, model->head_width);
     }
-    m->window = 0;
-    m->pattern[0] = 0;
+    model->window = 0;
+    model->pattern[0] = 0;
 }
 
 /* Sets the rows of learned positions. Token types and DeBERTa's relative positions are rows too. */
-static void dpari_config_positions(dpar_model *m, const int32_t *value)
+static void dpari_config_positions(dpar_model *model, const int32_t *value)
 {
-    if (m->positions > 0 && m->family == DPAR_MODEL_FAMILY_T5) {
-        m->positions = 2 * dpari_config_within(m->seq, 0, 1000000);
+    if (model->positions > 0 && model->family == DPAR_MODEL_FAMILY_T5) {
+        model->positions = 2 * dpari_config_within(model->seq, 0, 1000000);
         if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
-            m->channels = value[DPARI_C_MEL_BINS];
-            m->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
-            m->positions = m->image[0] + m->seq;
+            model->channels = value[DPARI_C_MEL_BINS];
+            model->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+            model->positions = model->image[0] + model->seq;
         }
-    } else if (m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary && m->positions == 0) {
-        m->positions = dpari_config_given(m->seq, 2048);
+    } else if (model->family == DPAR_MODEL_FAMILY_GPT && !model->rotary && model->positions == 0) {
+        model->positions = dpari_config_given(model->seq, 2048);
         if (value[DPARI_C_POSITION_BUCKETS] > 0) {
             if (value[DPARI_C_BIASED_INPUT] == 0) {
-                m->positions = 0;
+                model->positions = 0;
             }
-            m->positions += 2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+            model->positions +=
+                2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
         }
-        m->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
-                                            m->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+        model->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
+                                                model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
 }
 
 /* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
  * trained with, so longer sequences are cut to 8192 tokens. */
-static void dpari_config_seq(dpar_model *m, dpari_config_state *state)
+static void dpari_config_seq(dpar_model *model, dpari_config_state *state)
 {
-    if (m->seq == 0) {
-        switch (m->family) {
-        case DPAR_MODEL_FAMILY_T5: m->seq = 512; break;
-        case DPAR_MODEL_FAMILY_GPT: m->seq = 2048; break;
-        default: m->seq = 8192; break;
+    if (model->seq == 0) {
+        switch (model->family) {
+        case DPAR_MODEL_FAMILY_T5: model->seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: model->seq = 2048; break;
+        default: model->seq = 8192; break;
         }
     }
-    if (m->seq > 8192) {
+    if (model->seq > 8192) {
         dpari_config_note(state, "8192 tokens per sample are assumed, the file allows %d: set seq",
-                          m->seq);
-        m->seq = 8192;
+                          model->seq);
+        model->seq = 8192;
     }
 }
 
 /* Sets the tower of a multi-modal language model. Only one is modelled: that for images, if there
  * is one, otherwise that for audio. */
-static void dpari_config_towers(dpar_model *m, dpari_config_state *state)
+static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
 {
     const int audio = state->seen[DPARI_OBJECT_AUDIO];
     const int vision = state->seen[DPARI_OBJECT_VISION] ||
                        dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]) != NULL;
-    if ((vision || audio) && m->family <= DPAR_MODEL_FAMILY_LLAMA) {
-        dpari_config_tower(m, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
+    if ((vision || audio) && model->family <= DPAR_MODEL_FAMILY_LLAMA) {
+        dpari_config_tower(model, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
     }
     if (vision && audio) {
         dpari_config_note(state, "'audio_config': its tower is not included");
@@ -7609,7 +7647,8 @@ static int dpari_model_is_json(const char *text, size_t bytes)
 }
 
 /* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
-static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+static dpar_status dpari_model_file(dpar_model *model, const char *text, size_t bytes,
+                                    dpar_why *why)
 {
     dpar_status st;
     size_t end = bytes;
@@ -7617,17 +7656,18 @@ static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t byte
         end--;
     }
     if (end == 0 || end == bytes || text[end] != ',') {
-        return dpari_model_config(m, text, bytes, why);
+        return dpari_model_config(model, text, bytes, why);
     }
-    st = dpari_model_config(m, text, end, why);
+    st = dpari_model_config(model, text, end, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_model_settings(m, text + end + 1, bytes - end - 1, why);
+    return dpari_model_settings(model, text + end + 1, bytes - end - 1, why);
 }
 
 /* Reads "FAMILY:settings" or "PRESET,settings". */
-static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+static dpar_status dpari_model_text(dpar_model *model, const char *text, size_t bytes,
+                                    dpar_why *why)
 {
     dpar_status st;
     size_t first = 0, colon = 0;
@@ -7642,15 +7682,15 @@ static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t byte
         colon++;
     }
     if (colon < first) {
-        st = dpari_model_family(m, text, colon, bytes, why);
-        dpari_copy_text(m->name, sizeof(m->name), text, colon);
+        st = dpari_model_family(model, text, colon, bytes, why);
+        dpari_copy_text(model->name, sizeof(model->name), text, colon);
         return st;
     }
-    st = dpari_model_named(m, text, first, why);
+    st = dpari_model_named(model, text, first, why);
     if (st != DPAR_OK || first == bytes) {
         return st;
     }
-    return dpari_model_settings(m, text + first + 1, bytes - first - 1, why);
+    return dpari_model_settings(model, text + first + 1, bytes - first - 1, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
@@ -8486,12 +8526,13 @@ DPAR_API const char *dpar_memory_name(int32_t term)
     return term >= 0 && term < DPAR_MEMORY_COUNT ? name[term] : "?";
 }
 
-DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *recipe, double params, int32_t stage,
                                        int32_t d)
 {
     double n = d > 0 ? d : 1;
-    return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
-                     (r->master + r->moments) / (stage >= 1 ? n : 1.0));
+    return params *
+           (recipe->weight / (stage >= 3 ? n : 1.0) + recipe->gradient / (stage >= 2 ? n : 1.0) +
+            (recipe->master + recipe->moments) / (stage >= 1 ? n : 1.0));
 }
 
 /* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
@@ -8525,63 +8566,64 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 /* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
  * too (Megatron's distributed optimizer). */
-static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpar_memory_usage *m)
+static void dpari_memory_states(const dpar_job *job, const dpar_strategy *strategy,
+                                const dpari_stage *st, dpar_memory_usage *memory)
 {
-    const dpar_recipe *r = &job->recipe;
-    double d = dpari_zero_ranks(s);
-    double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
+    const dpar_recipe *recipe = &job->recipe;
+    double d = dpari_zero_ranks(strategy);
+    double experts = dpari_mostf(1.0, d * strategy->tp / ((double)strategy->ep * strategy->etp));
     double dense = st->params, moe = st->expert_params;
-    double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
-    double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
-    double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
+    double state = strategy->zero >= 1 ? dense / d + moe / experts : dense + moe;
+    double grads = strategy->zero >= 2 ? dense / d + moe / experts : dense + moe;
+    double held = strategy->zero >= 3 ? dense / d + moe / experts : dense + moe;
     /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
      * the same two, so ZeRO divides their optimizer state between them. */
-    if (s->schedule == DPAR_SCHEDULE_DUALPIPE && s->pp > 1) {
+    if (strategy->schedule == DPAR_SCHEDULE_DUALPIPE && strategy->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
-        state *= s->zero >= 1 ? 1.0 : 2.0;
+        state *= strategy->zero >= 1 ? 1.0 : 2.0;
     }
-    m->params = dense + moe;
-    m->term[DPAR_MEMORY_WEIGHTS] = held * r->weight;
+    memory->params = dense + moe;
+    memory->term[DPAR_MEMORY_WEIGHTS] = held * recipe->weight;
     if (!job->work->trains) {
         return;
     }
-    m->term[DPAR_MEMORY_GRADIENTS] = grads * r->gradient;
-    m->term[DPAR_MEMORY_MASTER] = state * r->master;
-    m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
+    memory->term[DPAR_MEMORY_GRADIENTS] = grads * recipe->gradient;
+    memory->term[DPAR_MEMORY_MASTER] = state * recipe->master;
+    memory->term[DPAR_MEMORY_OPTIMIZER] = state * recipe->moments;
 }
 
 /* Reduces a term to at most `stay` bytes on the GPU. The rest moves to the host's memory if
  * `in_memory`, otherwise to NVMe, which is not counted. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay,
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *memory, int32_t term, double stay,
                                           int in_memory)
 {
-    double left = dpari_leastf(m->term[term], stay);
+    double left = dpari_leastf(memory->term[term], stay);
     if (in_memory) {
-        m->host += m->term[term] - left;
+        memory->host += memory->term[term] - left;
     }
-    m->term[term] = left;
+    memory->term[term] = left;
 }
 
 /* Moves the terms that the strategy offloads. */
 
-static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
-                                            const dpari_stage *st, dpar_memory_usage *m)
+static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *strategy,
+                                            const dpari_stage *st, dpar_memory_usage *memory)
 {
-    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
-        dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
-        dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
-        if (s->zero >= 2) { /* gradients are sent to the host at once; only the buckets stay */
-            dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
+    if (strategy->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        int in_memory = !(strategy->offload & DPAR_OFFLOAD_NVME);
+        dpari_memory_leave(memory, DPAR_MEMORY_MASTER, 0.0, in_memory);
+        dpari_memory_leave(memory, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
+        if (strategy->zero >=
+            2) { /* gradients are sent to the host at once; only the buckets stay */
+            dpari_memory_leave(memory, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        dpari_memory_leave(m, DPAR_MEMORY_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+    if (strategy->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        dpari_memory_leave(memory, DPAR_MEMORY_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
     }
-    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        dpari_memory_leave(m, DPAR_MEMORY_ACTIVATIONS,
+    if (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
+        dpari_memory_leave(memory, DPAR_MEMORY_ACTIVATIONS,
                            2.0 * st->kept / dpari_mostf(1.0, st->layers), 1);
     }
 }
@@ -8595,77 +8637,82 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
  * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
  * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
  * 32 bits. */
-static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_memory_usage *m)
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *strategy,
+                                 const dpari_stage *st, dpar_memory_usage *memory)
 {
-    const dpar_recipe *r = &job->recipe;
-    double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
-    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON && s->zero >= 2) {
-        bucket = dpari_leastf(5e8, m->params);
+    const dpar_recipe *recipe = &job->recipe;
+    double unit = st->largest, bucket = dpari_leastf(recipe->bucket, memory->params);
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON && strategy->zero >= 2) {
+        bucket = dpari_leastf(5e8, memory->params);
     }
-    if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
-        if (s->zero == 3) { /* the largest weight of a layer is about a third of the layer */
-            m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+    if (strategy->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(strategy) > 1.0) {
+        memory->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
+        if (strategy->zero == 3) { /* the largest weight of a layer is about a third of the layer */
+            memory->term[DPAR_MEMORY_GATHERED] =
+                2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
-    if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
+    if (strategy->zero >= 3 && dpari_zero_ranks(strategy) > 1.0) {
         /* the products need at least 16 bits, even if fewer are sent */
-        m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
-        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
-               r->gradient <= r->weight) {
+        memory->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, recipe->gathered);
+        memory->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, recipe->reduced);
+    } else if (strategy->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
+               recipe->gradient <= recipe->weight) {
         /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
          * are wider than the weights have a buffer of their own, which is sent without a copy. */
-        m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
-    } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+        memory->term[DPAR_MEMORY_BUCKETS] =
+            strategy->zero == 0 ? memory->params * recipe->reduced : 4.0 * 25e6;
+    } else if (strategy->zero == 2 && dpari_zero_ranks(strategy) > 1.0) {
+        memory->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, recipe->reduced);
     }
 }
 
 /* Sets the term of halos: the two faces of a tile along each dim that is cut. */
-static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
-                                         dpar_memory_usage *m)
+static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *strategy,
+                                         dpar_memory_usage *memory)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     double bytes = 0.0;
     int32_t i, k, j;
-    for (i = 0; i < w->layers; i++) {
+    for (i = 0; i < work->layers; i++) {
         double cells = 0.0;
-        for (k = 0; k < w->dims; k++) {
+        for (k = 0; k < work->dims; k++) {
             double face = 1.0;
-            for (j = 0; j < w->dims; j++) {
-                face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
+            for (j = 0; j < work->dims; j++) {
+                face *= j == k
+                            ? 1.0
+                            : (double)work->extent[j] / work->layer[i].shrink / strategy->tiles[j];
             }
-            if (s->tiles[k] > 1) {
+            if (strategy->tiles[k] > 1) {
                 cells += 2.0 * face;
             }
         }
-        bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
+        bytes += cells * work->layer[i].reach_bytes * work->layer[i].count;
     }
-    m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+    memory->term[DPAR_MEMORY_HALO] =
+        2.0 * bytes * strategy->micro_batch; /* received cells and a send buffer */
 }
 
 /* Sets the terms of the peak. In the backward of a block its gradients and all dummies so far are
  * alive; in Megatron-Core without a pipeline the logits are alive too. In other programs the logits
  * are freed before (a pipeline frees the output of a stage once it is sent), so the loss is a peak
  * of its own, and only its excess over the block's peak counts as LOGITS. */
-static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory_usage *m)
+static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *strategy,
+                              const dpari_stage *st, dpar_memory_usage *memory)
 {
-    double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
-    double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
-    if (s->pp > 1) { /* an activation received and a gradient to send */
+    double head = st->logits > 0.0 && strategy->zero < 3 ? st->head_dummies : 0.0;
+    double block = st->transient + (strategy->zero < 3 ? st->dummies : 0.0) + head;
+    if (strategy->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    if (s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE) {
-        m->term[DPAR_MEMORY_LOGITS] = dpari_mostf(0.0, st->logits + head - block);
+    if (strategy->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE) {
+        memory->term[DPAR_MEMORY_LOGITS] = dpari_mostf(0.0, st->logits + head - block);
     } else {
-        m->term[DPAR_MEMORY_LOGITS] = st->logits;
+        memory->term[DPAR_MEMORY_LOGITS] = st->logits;
     }
-    m->term[DPAR_MEMORY_TRANSIENT] = block;
-    m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
+    memory->term[DPAR_MEMORY_TRANSIENT] = block;
+    memory->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
 /* Returns 1 if gathered weights are released late, otherwise 0.
@@ -8678,118 +8725,120 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
  * the weights come from the host, the gathers take longer than the products, so the host is not
  * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
  * fitting. */
-static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
+static int dpari_memory_late(const dpar_job *job, const dpar_strategy *strategy)
 {
-    return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
+    return strategy->zero == 3 && job->work->trains && dpari_zero_ranks(strategy) > 1.0 &&
            (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON) &&
-           !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
+           !((strategy->offload & DPAR_OFFLOAD_WEIGHTS) &&
+             strategy->recompute == DPAR_RECOMPUTE_FULL);
 }
 
 /* Predicts the memory of a stage, all terms and their sums. */
-static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory_usage *m)
+static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                              const dpari_stage *st, dpar_memory_usage *memory)
 {
-    int32_t i, ranks = dpar_strategy_ranks(s);
+    int32_t i, ranks = dpar_strategy_ranks(strategy);
     double sum = 0.0, spread = 0.05;
-    dpari_zero(m, sizeof(*m));
-    m->worst = st->rank;
-    dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEMORY_ACTIVATIONS] = st->kept;
+    dpari_zero(memory, sizeof(*memory));
+    memory->worst = st->rank;
+    dpari_memory_states(job, strategy, st, memory);
+    memory->term[DPAR_MEMORY_ACTIVATIONS] = st->kept;
     if (job->work->trains) {
-        m->term[DPAR_MEMORY_ACTIVATIONS] *=
-            dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+        memory->term[DPAR_MEMORY_ACTIVATIONS] *= dpari_in_flight(
+            strategy->schedule, strategy->pp, strategy->vp, st->rank, strategy->micro_batches);
     }
-    if (s->offload != 0) {
-        dpari_memory_offload(job, s, st, m);
+    if (strategy->offload != 0) {
+        dpari_memory_offload(job, strategy, st, memory);
     }
-    dpari_memory_buffers(job, s, st, m);
-    dpari_memory_halo(job, s, m);
-    dpari_memory_peak(job, s, st, m);
+    dpari_memory_buffers(job, strategy, st, memory);
+    dpari_memory_halo(job, strategy, memory);
+    dpari_memory_peak(job, strategy, st, memory);
     for (i = 0; i < DPAR_MEMORY_COMM; i++) {
-        sum += m->term[i];
+        sum += memory->term[i];
     }
-    m->allocated = sum;
+    memory->allocated = sum;
     if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
-        m->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
-        m->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
+        memory->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+        memory->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
     }
-    if (s->zero == 3 &&
+    if (strategy->zero == 3 &&
         (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON)) {
         spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
     }
-    m->term[DPAR_MEMORY_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
+    memory->term[DPAR_MEMORY_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
     for (i = DPAR_MEMORY_COMM; i < DPAR_MEMORY_COUNT; i++) {
-        sum += m->term[i];
+        sum += memory->term[i];
     }
-    m->total = sum;
+    memory->total = sum;
     /* 3 % to 10 % in place of 5 %, and 12 % to 25 % in place of 20 % */
-    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;
-    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread;
-    if (dpari_memory_late(job, s)) {
-        m->late = dpari_leastf(2.0 * m->params,
-                               dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
-        m->term[DPAR_MEMORY_GATHERED] += m->late;
-        m->allocated += m->late;
-        m->total += m->late;
-        m->upper += m->late;
+    memory->lower = sum - memory->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;
+    memory->upper = sum + memory->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread;
+    if (dpari_memory_late(job, strategy)) {
+        memory->late = dpari_leastf(
+            2.0 * memory->params, dpari_mostf(0.0, job->cluster->gpu.memory_bytes - memory->upper));
+        memory->term[DPAR_MEMORY_GATHERED] += memory->late;
+        memory->allocated += memory->late;
+        memory->total += memory->late;
+        memory->upper += memory->late;
     }
 }
 
-DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                       const dpari_stages *stages, dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
+                                       const dpari_stages *stages, dpar_memory_usage *memory)
 {
     int32_t i;
     double first = 0.0, last = 0.0;
-    dpari_zero(m, sizeof(*m));
+    dpari_zero(memory, sizeof(*memory));
     for (i = 0; i < stages->n; i++) {
         dpar_memory_usage one;
-        dpari_stage_bytes(job, s, &stages->of[i], &one);
+        dpari_stage_bytes(job, strategy, &stages->of[i], &one);
         if (i == 0) {
             first = one.total;
         }
         last = one.total;
-        if (i == 0 || one.total - one.late > m->total - m->late) {
-            *m = one;
+        if (i == 0 || one.total - one.late > memory->total - memory->late) {
+            *memory = one;
         }
     }
-    m->first = first;
-    m->last = last;
+    memory->first = first;
+    memory->last = last;
 }
 
-DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
-                                           int32_t rank, dpar_memory_usage *m)
+DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *strategy,
+                                           int32_t rank, dpar_memory_usage *memory)
 {
     dpari_layers layers;
     dpari_stage st;
-    rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stage(job, s, &layers, rank, &st);
-    dpari_stage_bytes(job, s, &st, m);
-    m->first = m->last = m->total;
+    rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)strategy->pp - 1));
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stage(job, strategy, &layers, rank, &st);
+    dpari_stage_bytes(job, strategy, &st, memory);
+    memory->first = memory->last = memory->total;
 }
 
-DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *memory)
 {
-    const dpar_cluster *c = job->cluster;
-    return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
+    const dpar_cluster *cluster = job->cluster;
+    return memory->lower <= cluster->gpu.memory_bytes &&
+           memory->host * cluster->gpus_per_node <= cluster->host_bytes;
 }
 
-DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *memory,
                                          double limit)
 {
-    const dpar_cluster *c = job->cluster;
-    return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
-           m->host * c->gpus_per_node <= c->host_bytes;
+    const dpar_cluster *cluster = job->cluster;
+    return memory->upper - memory->late <= (limit > 0.0 ? limit : cluster->gpu.memory_bytes) &&
+           memory->host * cluster->gpus_per_node <= cluster->host_bytes;
 }
 
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
-                                    dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
+                                    dpar_memory_usage *memory)
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    dpari_price_memory(job, s, &stages, m);
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stages(job, strategy, &layers, &stages);
+    dpari_price_memory(job, strategy, &stages, memory);
 }
 
 /* ==== cost/traffic.c ==== */
@@ -8799,35 +8848,38 @@ DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
  * dpar_traffic_count, to compare its numbers with those that communicators count. */
 
 /* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
-static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
+static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                  double *layers, double *again)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t rank, k;
     *layers = *again = 0.0;
-    if (w->layer[i].kind != DPAR_LAYER_BLOCK) {
-        *layers = w->layer[i].count;
+    if (work->layer[i].kind != DPAR_LAYER_BLOCK) {
+        *layers = work->layer[i].count;
         return;
     }
-    for (rank = 0; rank < s->pp; rank++) {
-        double mine = dpari_stage_blocks(w, s, rank, i), all = 0.0;
-        for (k = 0; k < w->layers; k++) {
-            all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
+    for (rank = 0; rank < strategy->pp; rank++) {
+        double mine = dpari_stage_blocks(work, strategy, rank, i), all = 0.0;
+        for (k = 0; k < work->layers; k++) {
+            all += work->layer[k].kind == DPAR_LAYER_BLOCK
+                       ? dpari_stage_blocks(work, strategy, rank, k)
+                       : 0.0;
         }
         *layers += mine;
-        if (s->recompute != DPAR_RECOMPUTE_FULL) {
+        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
             continue;
         }
-        if (s->recompute_layers > 0 && all > s->recompute_layers) {
-            mine *= s->recompute_layers / all; /* the recomputed share of the stage's layers */
+        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
+            mine *=
+                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
         }
         *again += mine;
     }
 }
 
 /* Adds what the layers send in the micro-batches of a step. */
-static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
-                                    dpar_traffic *t)
+static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *strategy,
+                                    double ranks, dpar_traffic *t)
 {
     int32_t i, what, kind;
     for (i = 0; i < job->work->layers; i++) {
@@ -8835,13 +8887,13 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
         double layers, again;
         dpari_zero(&tally, sizeof(tally));
         tally.ranks = ranks;
-        dpari_tally_layer(job, s, i, &tally);
-        dpari_traffic_layers(job, s, i, &layers, &again);
+        dpari_tally_layer(job, strategy, i, &tally);
+        dpari_traffic_layers(job, strategy, i, &layers, &again);
         for (what = 0; what < DPAR_TRAFFIC_COUNT; what++) {
             for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
                 double back = job->work->trains ? tally.backward[what][kind] : 0.0;
                 t->bytes[what][kind] +=
-                    s->micro_batches *
+                    strategy->micro_batches *
                     ((layers + again) * tally.forward[what][kind] + layers * back);
             }
         }
@@ -8850,33 +8902,34 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
 
 /* Adds the all-reduce of the weights that are not cut: with sequence parallelism a rank has their
  * gradients for its own tokens only, so they are summed once per step. */
-static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
+static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *strategy,
+                                   dpari_tally *tally)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     double params = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->layers; i++) {
-        for (k = 0; k < w->layer[i].ops; k++) {
-            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
-            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+    for (i = 0; i < work->layers; i++) {
+        for (k = 0; k < work->layer[i].ops; k++) {
+            const dpari_layer_op *op = &work->op[work->layer[i].first + k];
+            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * work->layer[i].count : 0.0;
         }
     }
-    if (s->sp && w->trains) {
-        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, s->tp,
+    if (strategy->sp && work->trains) {
+        dpari_tally_add(tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, strategy->tp,
                         params * job->recipe.reduced, 0.0, 1.0);
     }
 }
 
 /* Returns the weights of the first two units that have weights, or of the last two if step is -1.
  */
-static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
+static double dpari_traffic_ends(const dpar_workload *work, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
     double sum = 0.0, left = 2.0;
     int32_t i;
-    for (i = step > 0 ? 0 : w->layers - 1; i >= 0 && i < w->layers; i += step) {
+    for (i = step > 0 ? 0 : work->layers - 1; i >= 0 && i < work->layers; i += step) {
         double each = experts ? layers->of[i].expert_params : layers->of[i].params;
-        double n = each > 0.0 ? dpari_leastf(left, w->layer[i].count) : 0.0;
+        double n = each > 0.0 ? dpari_leastf(left, work->layer[i].count) : 0.0;
         sum += n * each;
         left -= n;
     }
@@ -8885,34 +8938,35 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
 
 /* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
  * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
-static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
-                                   const dpari_layers *layers, dpari_tally *t)
+static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *strategy,
+                                   const dpari_layers *layers, dpari_tally *tally)
 {
-    double m = s->micro_batches, bytes = job->recipe.gathered;
+    double m = strategy->micro_batches, bytes = job->recipe.gathered;
     int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
-    if (s->zero != 3 || s->pp != 1 || !job->work->trains) {
+    if (strategy->zero != 3 || strategy->pp != 1 || !job->work->trains) {
         return;
     }
-    ranks[0] = (int32_t)dpari_zero_ranks(s);
-    ranks[1] = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    ranks[0] = (int32_t)dpari_zero_ranks(strategy);
+    ranks[1] = (int32_t)((int64_t)strategy->tp * strategy->dp * strategy->cp /
+                         ((int64_t)strategy->ep * strategy->etp));
     for (experts = 0; experts < 2; experts++) {
         double here = dpari_traffic_ends(job->work, layers, experts, -1) * m +
                       dpari_traffic_ends(job->work, layers, experts, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes, 0.0,
-                        -1.0);
+        dpari_tally_add(tally, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes,
+                        0.0, -1.0);
     }
 }
 
 /* Returns the number of neighbouring chunks on different ranks. */
-static double dpari_traffic_borders(const dpar_strategy *s)
+static double dpari_traffic_borders(const dpar_strategy *strategy)
 {
     double n = 0.0;
     int32_t rank, v;
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    for (rank = 0; rank < s->pp; rank++) {
-        for (v = 0; v < s->vp; v++) {
-            int64_t c = dpari_chunk_of(s, rank, v);
-            int next_here = v + 1 < s->vp && dpari_chunk_of(s, rank, v + 1) == c + 1;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    for (rank = 0; rank < strategy->pp; rank++) {
+        for (v = 0; v < strategy->vp; v++) {
+            int64_t c = dpari_chunk_of(strategy, rank, v);
+            int next_here = v + 1 < strategy->vp && dpari_chunk_of(strategy, rank, v + 1) == c + 1;
             n += c + 1 < chunks && !next_here;
         }
     }
@@ -8921,29 +8975,29 @@ static double dpari_traffic_borders(const dpar_strategy *s)
 
 /* Adds the messages of the micro-batches, and the gradient of an embedding that the first and the
  * last stage share. */
-static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
-                                      const dpari_layers *layers, dpari_tally *t)
+static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpari_layers *layers, dpari_tally *tally)
 {
-    const dpar_workload *w = job->work;
-    double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
+    const dpar_workload *work = job->work;
+    double ways = work->trains ? 2.0 : 1.0, send = 0.0, table = (double)work->vocab * work->hidden;
     int32_t i, tied = 0;
-    for (i = 0; i < w->layers; i++) {
-        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+    for (i = 0; i < work->layers; i++) {
+        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             send = dpari_mostf(send, layers->of[i].send);
         }
         /* a head with fewer weights than the table shares it with the embedding */
-        tied |=
-            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
+        tied |= work->layer[i].kind == DPAR_LAYER_HEAD && work->vocab > 0 &&
+                dpari_layer_params(work, i) < table;
     }
-    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, s->pp, send / s->tp, 0.0,
-                    ways * s->micro_batches * dpari_traffic_borders(s));
-    if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
-        t->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
-            2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
+    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
+                    0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
+    if (tied && dpari_ends_apart(strategy) && work->trains) { /* a pair for each rank of a stage */
+        tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
+            2.0 * tally->ranks * (table / strategy->tp * job->recipe.reduced);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s,
+DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
                                             dpar_traffic *t)
 {
     dpari_layers layers;
@@ -8952,16 +9006,16 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     int32_t i, kind;
     dpari_zero(t, sizeof(*t));
     dpari_zero(&tally, sizeof(tally));
-    tally.ranks = (double)dpar_strategy_ranks(s) / s->pp;
-    dpari_price_layers(job, s, &layers);
-    dpari_traffic_of_layers(job, s, tally.ranks, t);
-    for (i = 0; i < s->pp; i++) {
-        dpari_price_stage(job, s, &layers, i, &st);
-        dpari_tally_data(job, s, &st, &tally);
+    tally.ranks = (double)dpar_strategy_ranks(strategy) / strategy->pp;
+    dpari_price_layers(job, strategy, &layers);
+    dpari_traffic_of_layers(job, strategy, tally.ranks, t);
+    for (i = 0; i < strategy->pp; i++) {
+        dpari_price_stage(job, strategy, &layers, i, &st);
+        dpari_tally_data(job, strategy, &st, &tally);
     }
-    dpari_traffic_of_turns(job, s, &layers, &tally);
-    dpari_traffic_of_norms(job, s, &tally);
-    dpari_traffic_of_pipeline(job, s, &layers, &tally);
+    dpari_traffic_of_turns(job, strategy, &layers, &tally);
+    dpari_traffic_of_norms(job, strategy, &tally);
+    dpari_traffic_of_pipeline(job, strategy, &layers, &tally);
     for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
         for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
             t->bytes[i][kind] += tally.backward[i][kind];
@@ -10548,57 +10602,64 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
 
 /* An in-node link counts as PCIe if it is slower than 130 GB/s and hardly faster than the chip's
  * path to the host. */
-DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster)
 {
-    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
+    return cluster->link_Bps < 130e9 && cluster->link_Bps <= 1.3 * cluster->gpu.pcie_Bps;
 }
 
 /* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
  * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
  * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
-static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
+static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 {
-    const dpar_cluster *c = job->cluster;
-    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
+    const dpar_cluster *cluster = job->cluster;
+    return (strategy->tp > 1 &&
+            (dpari_over_pcie(cluster) || strategy->tp > cluster->gpus_per_node)) ||
+           strategy->etp > 1;
 }
 
 /* Returns the kind of a plan, as bits DPARI_KIND_*. */
-static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
+static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *strategy)
 {
-    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
-    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
-    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
-    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
-    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
-    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
-    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
-    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
-    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
+    int32_t bits = strategy->tp > 1 ? DPARI_KIND_TP : 0;
+    bits |= strategy->cp > 1 || strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1
+                ? DPARI_KIND_CUT
+                : 0;
+    bits |= strategy->pp > 1 ? DPARI_KIND_PP : 0;
+    bits |= strategy->vp > 1 ? DPARI_KIND_CHUNKS : 0;
+    bits |= strategy->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
+    bits |= strategy->zero == 1 || strategy->zero == 2 ? DPARI_KIND_SHARDS : 0;
+    bits |= strategy->zero == 3 ? DPARI_KIND_FSDP : 0;
+    bits |= strategy->zero == 3 && strategy->shard > 0 && strategy->shard < strategy->dp
+                ? DPARI_KIND_GROUPS
+                : 0;
+    bits |=
+        strategy->pp > 1 && 2 * (int64_t)strategy->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
+    return bits | (dpari_kind_poor(job, strategy) ? DPARI_KIND_POOR : 0);
 }
 
-DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                                    double seconds)
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
+                                    const dpar_strategy *strategy, double seconds)
 {
-    int32_t bits = dpari_kind_bits(job, s), i;
+    int32_t bits = dpari_kind_bits(job, strategy), i;
     int32_t at = 0; /* the slowest kind so far, which is replaced if all entries are taken */
-    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        if (k->of[i].seconds > k->of[at].seconds) {
+    for (i = 0; i < kinds->n && kinds->of[i].bits != bits; i++) {
+        if (kinds->of[i].seconds > kinds->of[at].seconds) {
             at = i;
         }
     }
-    if (i < k->n) {
+    if (i < kinds->n) {
         at = i;
-    } else if (k->n < DPARI_KINDS) {
-        at = k->n;
-        k->n++;
-        k->of[at].seconds = seconds * 2.0; /* any time that the plan beats */
+    } else if (kinds->n < DPARI_KINDS) {
+        at = kinds->n;
+        kinds->n++;
+        kinds->of[at].seconds = seconds * 2.0; /* any time that the plan beats */
     }
     /* the margin keeps the first of two plans whose times differ only by rounding */
-    if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
-        k->of[at].bits = bits;
-        k->of[at].seconds = seconds;
-        k->of[at].strategy = *s;
+    if (seconds < kinds->of[at].seconds * (1.0 - 1e-12)) {
+        kinds->of[at].bits = bits;
+        kinds->of[at].seconds = seconds;
+        kinds->of[at].strategy = *strategy;
     }
 }
 

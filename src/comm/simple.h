@@ -94,7 +94,7 @@ DPAR_API int dpar_finalize(dpar_comm *world);
  * broken.
  *
  * comm: NULL if the communicator could not be made; then only the message is printed.
- * why: NULL prints the message of comm->why.
+ * why:  NULL prints the message of comm->why.
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);

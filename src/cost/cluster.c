@@ -331,7 +331,7 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
  * Sources: Slingshot 11 under NCCL and OFI, the rows of 1, 16 and 128 MiB of two GH200 nodes. EFA,
  * two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE, two nodes of A100
  * at 1, 64 and 8192 MiB. TCPX has the values of EFA1, unverified. */
-static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
+static void dpari_cluster_transport(dpar_cluster *cluster, int32_t transport)
 {
     static const float constant[5][3] = {{10e-6f, 60e-6f, 1.0f},
                                          {9e-6f, 130e-6f, 0.85f},
@@ -339,9 +339,9 @@ static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
                                          {3.7e-6f, 20e-6f, 0.92f},
                                          {9e-6f, 130e-6f, 0.85f}};
     if (transport != DPARI_IB) {
-        c->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
-        c->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
-        c->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
+        cluster->cal.value[DPAR_CAL_NET_S] = (double)constant[transport - 1][0];
+        cluster->cal.value[DPAR_CAL_HOP_S] = (double)constant[transport - 1][1];
+        cluster->cal.value[DPAR_CAL_NET_SHARE] = (double)constant[transport - 1][2];
     }
 }
 
@@ -350,15 +350,15 @@ static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
  * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
  * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
  * those of gb200 and gb300, unverified. */
-static void dpari_cluster_power(dpar_cluster *c)
+static void dpari_cluster_power(dpar_cluster *cluster)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
     static const float share[4][3] = {
         {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
-        for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
-            c->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
+        for (k = 0; k < 3 && dpari_same(cluster->gpu.name, name[i]); k++) {
+            cluster->cal.value[DPAR_CAL_GEMM + k] = (double)share[i][k];
         }
     }
 }
@@ -444,25 +444,25 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 }
 
 /* Copies row i of the table of chips. */
-static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+static DPARI_COLD void dpari_gpu_fill(dpar_gpu *gpu, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
     const char *name = dpar_gpu_name(i);
     int32_t f;
-    dpari_zero(g, sizeof(*g));
-    dpari_copy_text(g->name, sizeof(g->name), name, sizeof(g->name));
-    g->generation = dpari_gpu[i].generation;
-    g->units = dpari_gpu[i].units;
-    g->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
-    g->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
+    dpari_zero(gpu, sizeof(*gpu));
+    dpari_copy_text(gpu->name, sizeof(gpu->name), name, sizeof(gpu->name));
+    gpu->generation = dpari_gpu[i].generation;
+    gpu->units = dpari_gpu[i].units;
+    gpu->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
+    gpu->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
     for (f = 0; f < 6; f++) {
         static const int8_t format[6] = {DPAR_F64,  DPAR_F32, DPAR_TF32,
                                          DPAR_BF16, DPAR_F8,  DPAR_F4};
-        g->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
+        gpu->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
     }
-    g->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
+    gpu->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
     name += dpari_length(name) + 1;
-    dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
+    dpari_copy_text(gpu->source, sizeof(gpu->source), name, sizeof(gpu->source));
 }
 
 /* Finds a chip by its name. */
@@ -484,73 +484,77 @@ static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 }
 
 /* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
-static void dpari_cluster_usual_nics(dpar_cluster *c)
+static void dpari_cluster_usual_nics(dpar_cluster *cluster)
 {
-    int32_t i = dpari_gpu_row(&c->gpu);
-    c->nics = c->gpus_per_node;
-    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
+    int32_t i = dpari_gpu_row(&cluster->gpu);
+    cluster->nics = cluster->gpus_per_node;
+    cluster->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
 /* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
  */
-static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node)
 {
-    int32_t i = dpari_gpu_row(&c->gpu);
-    dpar_calibration_init(&c->cal, c->gpu.generation);
-    dpari_cluster_power(c);
-    c->nodes = nodes;
-    c->gpus_per_node = per_node;
-    c->link_Bps = (double)dpari_gpu[i].link * 1e9;
+    int32_t i = dpari_gpu_row(&cluster->gpu);
+    dpar_calibration_init(&cluster->cal, cluster->gpu.generation);
+    dpari_cluster_power(cluster);
+    cluster->nodes = nodes;
+    cluster->gpus_per_node = per_node;
+    cluster->link_Bps = (double)dpari_gpu[i].link * 1e9;
     /* more than eight chips in a node are never wired to each other, except for a TPU's torus */
-    c->link_switched = dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
-    c->link_reduces = dpari_gpu[i].reduces;
-    c->nics = 0;
-    c->nic_Bps = 0.0;
+    cluster->link_switched =
+        dpari_gpu[i].switched || (per_node > 8 && cluster->gpu.generation != DPAR_GEN_TPU);
+    cluster->link_reduces = dpari_gpu[i].reduces;
+    cluster->nics = 0;
+    cluster->nic_Bps = 0.0;
     if (nodes > 1) {
-        dpari_cluster_usual_nics(c);
+        dpari_cluster_usual_nics(cluster);
     }
-    c->taper = 1.0;
-    c->host_bytes = 1e12;
-    dpar_halo_rates_init(&c->halo);
-    dpari_copy_text(c->source, sizeof(c->source),
+    cluster->taper = 1.0;
+    cluster->host_bytes = 1e12;
+    dpar_halo_rates_init(&cluster->halo);
+    dpari_copy_text(cluster->source, sizeof(cluster->source),
                     "as given; the rest is usual for the chip: its links and one NIC per GPU", 96);
 }
 
 /* Copies row i of the table of machines. */
-static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
 {
     int32_t unused = 0;
     const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
-    dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu, dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
-    dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
-    dpari_copy_text(c->name, sizeof(c->name), name, sizeof(c->name));
-    c->link_Bps = dpari_machine[i].link * 1e9;
-    c->link_switched = dpari_machine[i].switched;
-    c->link_reduces = dpari_machine[i].nvls;
-    c->nics = dpari_machine[i].nics;
-    c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
-    c->host_bytes = dpari_machine[i].host * 1e9;
-    dpari_cluster_transport(c, dpari_machine[i].transport);
+    dpari_zero(cluster, sizeof(*cluster));
+    dpari_gpu_fill(&cluster->gpu,
+                   dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
+    dpari_cluster_of_gpus(cluster, dpari_machine[i].nodes, dpari_machine[i].per_node);
+    dpari_copy_text(cluster->name, sizeof(cluster->name), name, sizeof(cluster->name));
+    cluster->link_Bps = dpari_machine[i].link * 1e9;
+    cluster->link_switched = dpari_machine[i].switched;
+    cluster->link_reduces = dpari_machine[i].nvls;
+    cluster->nics = dpari_machine[i].nics;
+    cluster->nic_Bps = (double)dpari_machine[i].nic * 1e9;
+    cluster->host_bytes = dpari_machine[i].host * 1e9;
+    dpari_cluster_transport(cluster, dpari_machine[i].transport);
     gpu += dpari_length(gpu) + 1;
-    dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
+    dpari_copy_text(cluster->source, sizeof(cluster->source), gpu, sizeof(cluster->source));
 }
 
 /* Finds a machine by its name. */
-static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
+                                       dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
     if (i >= 0) {
-        dpari_cluster_fill(c, i);
+        dpari_cluster_fill(cluster, i);
         return DPAR_OK;
     }
     return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
                                 "', or write NODESxGPUS:GPU, as in '8x8:h100-80");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name,
+                                                  dpar_why *why)
 {
-    return dpari_cluster_slice(c, name, dpari_length(name), why);
+    return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -624,7 +628,7 @@ static const char dpari_key_name[DPARI_KEYS][12] = {
     "net_reduce", "net_send", "machine"};
 
 /* Reads "8x50": eight NICs of 50 GB/s. */
-static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+static DPARI_COLD int dpari_cluster_nics(dpar_cluster *cluster, const char *s, size_t n)
 {
     size_t k = 0;
     double gb;
@@ -635,8 +639,8 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
         !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
         return 0;
     }
-    c->nics = dpari_cluster_count(s, k, 1024);
-    c->nic_Bps = gb * 1e9;
+    cluster->nics = dpari_cluster_count(s, k, 1024);
+    cluster->nic_Bps = gb * 1e9;
     return 1;
 }
 
@@ -701,16 +705,16 @@ static const struct {
 static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
 
 /* Sets the number of a key. Returns 0 for "machine", which is not a number. */
-static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
-    case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
-    case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
+    case DPARI_KEY_SWITCHED: cluster->link_switched = v > 0.0; break;
+    case DPARI_KEY_NVLS: cluster->link_reduces = v > 0.0; break;
+    case DPARI_KEY_SHARP: cluster->net_reduces = v > 0.0; break;
     case DPARI_KEY_SETTINGS: break;
     case DPARI_KEY_MACHINE: return 0;
     default:
-        ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
+        ((double *)(void *)cluster)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
             v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
     }
     return 1;
@@ -718,28 +722,28 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
 
 /* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
  * was named keeps its own. */
-static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
                                                      dpar_why *why)
 {
-    int32_t unused = 0,
-            machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
-    dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
+    int32_t unused = 0, machine = dpari_preset_find(cluster->name, dpari_length(cluster->name),
+                                                    dpar_cluster_name, &unused);
+    dpar_status st = dpari_gpu_slice(&cluster->gpu, s, n, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (machine < 0) {
-        dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
+        dpari_cluster_of_gpus(cluster, cluster->nodes, cluster->gpus_per_node);
         return DPAR_OK;
     }
-    dpar_calibration_init(&c->cal, c->gpu.generation);
-    dpari_cluster_power(c);
-    dpari_cluster_transport(c, dpari_machine[machine].transport);
+    dpar_calibration_init(&cluster->cal, cluster->gpu.generation);
+    dpari_cluster_power(cluster);
+    dpari_cluster_transport(cluster, dpari_machine[machine].transport);
     return DPAR_OK;
 }
 
 /* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
  * of GPUs per node changes, the number of NICs changes in proportion. */
-static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
@@ -747,16 +751,17 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
         return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
     }
     if (key == DPARI_KEY_NODES) {
-        c->nodes = count;
-        if (count > 1 && c->nics == 0) {
-            dpari_cluster_usual_nics(c);
+        cluster->nodes = count;
+        if (count > 1 && cluster->nics == 0) {
+            dpari_cluster_usual_nics(cluster);
         }
         return DPAR_OK;
     }
-    if (c->nics > 0) {
-        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * count / c->gpus_per_node);
+    if (cluster->nics > 0) {
+        cluster->nics =
+            (int32_t)dpari_most(1, (int64_t)cluster->nics * count / cluster->gpus_per_node);
     }
-    c->gpus_per_node = count;
+    cluster->gpus_per_node = count;
     return DPAR_OK;
 }
 
@@ -784,7 +789,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
  * of the settings does not matter. */
-static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
     size_t k = 0;
@@ -808,19 +813,19 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return DPAR_OK;
     }
     if (key == DPARI_KEY_GPU) {
-        return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+        return dpari_cluster_swap_gpu(cluster, s + k + 1, n - k - 1, why);
     }
     if (shape) {
-        return dpari_cluster_shape(c, key, s, n, k + 1, why);
+        return dpari_cluster_shape(cluster, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
-        if (!dpari_cluster_nics(c, s + k + 1, n - k - 1)) {
+        if (!dpari_cluster_nics(cluster, s + k + 1, n - k - 1)) {
             return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
         }
         return DPAR_OK;
     }
     if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
-        if (!dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
+        if (!dpari_cluster_point(&cluster->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
             return dpari_cluster_bad(
                 s, n, why,
                 "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
@@ -832,11 +837,12 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
-        c->cal.value[cal] = v * dpari_cal_unit(cal);
-        c->cal.error[cal] = 0.0; /* unknown: the default's error says nothing about this value */
+        cluster->cal.value[cal] = v * dpari_cal_unit(cal);
+        cluster->cal.error[cal] =
+            0.0; /* unknown: the default's error says nothing about this value */
         return DPAR_OK;
     }
-    if (!dpari_cluster_number(c, key, v)) {
+    if (!dpari_cluster_number(cluster, key, v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
     }
     return DPAR_OK;
@@ -872,7 +878,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 }
 
 /* Reads the first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
-static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
+static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
     size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
@@ -901,10 +907,10 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
                 "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
                 "to 65536 GPUs, as in 8x8:h100-80");
         }
-        st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
+        st = dpari_gpu_slice(&cluster->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(c, nodes, per_node);
-            dpari_copy_text(c->name, sizeof(c->name), s, n);
+            dpari_cluster_of_gpus(cluster, nodes, per_node);
+            dpari_copy_text(cluster->name, sizeof(cluster->name), s, n);
         }
         return st;
     }
@@ -913,13 +919,13 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         if (nodes == 0) {
             return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
-        st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
+        st = dpari_cluster_slice(cluster, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            c->nodes = nodes;
+            cluster->nodes = nodes;
         }
         return st;
     }
-    return dpari_cluster_slice(c, s, n, why);
+    return dpari_cluster_slice(cluster, s, n, why);
 }
 
 /* Finds the next item, which ends at a comma, a comment or the end of the line. Sets *start to its
@@ -968,7 +974,7 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
 
 /* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
  * which may be anywhere in the list. */
-static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
+static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
     char item[96];
@@ -980,10 +986,11 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
         if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
-            dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
+            dpar_status st = dpari_gpu_slice(&cluster->gpu, item + 4, n - 4, why);
             if (st == DPAR_OK) {
-                dpari_cluster_of_gpus(c, 1, 1);
-                dpari_copy_text(c->name, sizeof(c->name), c->gpu.name, sizeof(c->gpu.name) - 1);
+                dpari_cluster_of_gpus(cluster, 1, 1);
+                dpari_copy_text(cluster->name, sizeof(cluster->name), cluster->gpu.name,
+                                sizeof(cluster->gpu.name) - 1);
             }
             return st;
         }
@@ -1038,8 +1045,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
-static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
-                                                 int32_t pass, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const char *text,
+                                                 size_t bytes, int32_t pass, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n, items;
@@ -1063,12 +1070,12 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
             setting = named == 0 && dpari_cluster_is_setting(item, n);
             if (pass == 0) {
-                st = setting ? dpari_cluster_of_settings(c, text, bytes, why)
-                             : dpari_cluster_first(c, item + named, n - named, why);
+                st = setting ? dpari_cluster_of_settings(cluster, text, bytes, why)
+                             : dpari_cluster_first(cluster, item + named, n - named, why);
             }
         }
         if (st == DPAR_OK && (items > 0 || setting)) {
-            st = dpari_cluster_setting(c, item, n, pass, why);
+            st = dpari_cluster_setting(cluster, item, n, pass, why);
         }
     }
     if (st != DPAR_OK) {
@@ -1117,51 +1124,54 @@ static int dpari_not_negative(double v)
 }
 
 /* Checks the chip, the links, the NICs and the host. */
-static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *cluster,
+                                                          dpar_why *why)
 {
-    if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
-        !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
+    if (!dpari_positive(cluster->gpu.memory_bytes, 1e18) ||
+        !dpari_positive(cluster->gpu.memory_Bps, 1e18) ||
+        !dpari_positive(cluster->gpu.flops[DPAR_BF16], 1e21)) {
         return dpari_wrong(why,
                            "GPU '%s': memory, bandwidth and FLOP/s must be positive numbers "
                            "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
-                           c->gpu.name);
+                           cluster->gpu.name);
     }
-    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
-        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
+    if ((cluster->gpus_per_node > 1 && !dpari_positive(cluster->link_Bps, 1e18)) ||
+        (cluster->nodes > 1 && (cluster->nics < 1 || !dpari_positive(cluster->nic_Bps, 1e18)))) {
         return dpari_wrong(why,
                            "%d nodes of %d GPUs with %d NICs: the bandwidths nvlink=GB/s and "
                            "nic=COUNTxGB/s must be positive and at most 1e9 GB/s",
-                           c->nodes, c->gpus_per_node, c->nics);
+                           cluster->nodes, cluster->gpus_per_node, cluster->nics);
     }
-    if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
-        !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
-        !dpari_not_negative(c->nvme_Bps)) {
+    if (cluster->nics < 0 || !dpari_not_negative(cluster->link_Bps) ||
+        !dpari_not_negative(cluster->nic_Bps) || !dpari_not_negative(cluster->gpu.pcie_Bps) ||
+        !dpari_not_negative(cluster->host_bytes) || !dpari_not_negative(cluster->nvme_Bps)) {
         return dpari_wrong(
             why, "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s");
     }
-    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+    if (!(cluster->taper > 0.0 && cluster->taper <= 1.0)) {
         char text[32];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
-        dpari_text_fixed(&t, c->taper, 3);
+        dpari_text_fixed(&t, cluster->taper, 3);
         return dpari_wrong(why, "taper=%s must be a share above 0 and at most 1", text);
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cluster,
+                                                          dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
     dpar_status st;
-    if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
-        gpus > 100000000) {
-        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs", c->nodes,
-                           c->gpus_per_node);
+    if (cluster->nodes < 1 || cluster->gpus_per_node < 1 ||
+        !dpari_mul(cluster->nodes, cluster->gpus_per_node, &gpus) || gpus > 100000000) {
+        return dpari_wrong(why, "%d nodes of %d GPUs: a machine has 1 to 100000000 GPUs",
+                           cluster->nodes, cluster->gpus_per_node);
     }
-    st = dpari_cluster_check_numbers(c, why);
+    st = dpari_cluster_check_numbers(cluster, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
-        double v = c->cal.value[i];
+        double v = cluster->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
@@ -1173,30 +1183,31 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus,
+                                                    dpar_why *why)
 {
-    dpar_cluster sized = *c;
+    dpar_cluster sized = *cluster;
     dpar_status st;
     if (gpus < 1) {
         return dpari_wrong(why, "gpus=%d must be at least 1", gpus);
     }
-    if (c->gpus_per_node < 1) {
-        return dpari_cluster_check(c, why);
+    if (cluster->gpus_per_node < 1) {
+        return dpari_cluster_check(cluster, why);
     }
-    if (gpus < c->gpus_per_node) {
-        int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
+    if (gpus < cluster->gpus_per_node) {
+        int64_t nics = (int64_t)cluster->nics * gpus / cluster->gpus_per_node;
         sized.nodes = 1;
-        sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
+        sized.nics = cluster->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
-    } else if (gpus % c->gpus_per_node != 0) {
+    } else if (gpus % cluster->gpus_per_node != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is not a multiple of %d GPUs per node", gpus,
-                         c->gpus_per_node);
+                         cluster->gpus_per_node);
     } else {
-        sized.nodes = gpus / c->gpus_per_node;
+        sized.nodes = gpus / cluster->gpus_per_node;
     }
     st = dpari_cluster_check(&sized, why);
     if (st == DPAR_OK) {
-        *c = sized;
+        *cluster = sized;
     }
     return st;
 }

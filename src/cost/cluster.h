@@ -104,9 +104,9 @@ typedef struct dpar_cluster {
     char source[96];                    /* source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *c is written on
- * success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
-DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
+/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
+ * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
 /* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
  * 0. Static text. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
@@ -142,18 +142,18 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *
  * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
  * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
- * and `source` says so. *c is written on success only. O(bytes + presets).
+ * and `source` says so. *cluster is written on success only. O(bytes + presets).
  *
  * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
  * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
  * with the line's number. */
-DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why);
 
 /* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
- * the machine becomes a part of one node, with the same share of its NICs. *c is written on success
- * only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with DPAR_E_ARG if
- * gpus < 1 or if a machine without NICs would get several nodes. */
-DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
+ * the machine becomes a part of one node, with the same share of its NICs. *cluster is written on
+ * success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with
+ * DPAR_E_ARG if gpus < 1 or if a machine without NICs would get several nodes. */
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
 
 #endif

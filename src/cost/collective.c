@@ -13,22 +13,23 @@
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
-                                      int32_t stride)
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                      int32_t n, int32_t stride)
 {
-    int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
+    int32_t node = cluster->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
-    g->size = n > 0 ? n : 1;
-    span = (int64_t)g->size * apart;
-    g->per_node = apart >= node ? 1 : (int32_t)dpari_least(g->size, dpari_most(1, node / apart));
-    if (dpari_cluster_gpus(c) <= node) {
-        g->per_node = g->size; /* one node holds everything */
-    } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
+    group->size = n > 0 ? n : 1;
+    span = (int64_t)group->size * apart;
+    group->per_node =
+        apart >= node ? 1 : (int32_t)dpari_least(group->size, dpari_most(1, node / apart));
+    if (dpari_cluster_gpus(cluster) <= node) {
+        group->per_node = group->size; /* one node holds everything */
+    } else if (group->per_node == group->size && group->size > 1 && node % span != 0) {
         /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
-        g->per_node = (g->size + 1) / 2;
+        group->per_node = (group->size + 1) / 2;
     }
-    g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
-    g->sharing = (int32_t)dpari_most(1, node / g->per_node);
+    group->nodes = (int32_t)dpari_ceil_div(group->size, group->per_node);
+    group->sharing = (int32_t)dpari_most(1, node / group->per_node);
 }
 
 /* ---- the predictor -------------------------------------------------------------------------- */
@@ -117,23 +118,23 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
 }
 
 /* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
-static double dpari_wired_share(const dpar_cluster *c, int32_t n)
+static double dpari_wired_share(const dpar_cluster *cluster, int32_t n)
 {
     /* shares for 2 to 7 of the eight V100 of a hybrid cube mesh: vTrain's V100 table over the
      * 134 GB/s of all eight */
     static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
-    int32_t all = c->gpus_per_node;
+    int32_t all = cluster->gpus_per_node;
     if (n >= all) {
         return 1.0;
     }
-    if (c->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
+    if (cluster->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
         return (double)cube[n - 2];
     }
-    if (c->gpu.generation == DPAR_GEN_TPU) {
+    if (cluster->gpu.generation == DPAR_GEN_TPU) {
         /* chips of two cores (v4, v5p) form a torus of 3 dims, the others of 2 */
-        return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
+        return dpari_torus_share(cluster->gpu.units > 1 ? 3 : 2, all, n);
     }
-    if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
+    if (cluster->gpu.generation == DPAR_GEN_CDNA && cluster->gpu.units <= 110 && n == 2) {
         return 1.0; /* MI250X: four links, 200 GB/s, connect the two halves of a package */
     }
     return (n - 1.0) / (all - 1.0); /* a wire to each peer */
@@ -158,13 +159,13 @@ static double dpari_switched_share(int32_t n)
 }
 
 /* Returns the bytes/s that each rank of a group of n gets inside a node. */
-static double dpari_link_of(const dpar_cluster *c, int32_t n)
+static double dpari_link_of(const dpar_cluster *cluster, int32_t n)
 {
-    double bandwidth = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
-    if (c->link_switched) {
+    double bandwidth = cluster->link_Bps * cluster->cal.value[DPAR_CAL_LINK_SHARE];
+    if (cluster->link_switched) {
         return bandwidth * dpari_switched_share(n);
     }
-    return bandwidth * dpari_wired_share(c, n);
+    return bandwidth * dpari_wired_share(cluster, n);
 }
 
 /* The predicted time of a call, and the part of it that does not shrink with the bytes. */
@@ -199,9 +200,9 @@ static dpari_timing dpari_pieces(double base, double fill, double wire)
     return t;
 }
 
-static double dpari_quick_share(const dpar_cluster *c)
+static double dpari_quick_share(const dpar_cluster *cluster)
 {
-    switch (c->gpu.generation) {
+    switch (cluster->gpu.generation) {
     case DPAR_GEN_BLACKWELL: return dpari_quick_blackwell;
     case DPAR_GEN_HOPPER: return dpari_quick_hopper;
     default: return dpari_quick_ampere;
@@ -209,9 +210,9 @@ static double dpari_quick_share(const dpar_cluster *c)
 }
 
 /* Returns the share of the links' rate that in-switch reduction reaches. */
-static double dpari_switch_rate(const dpar_cluster *c)
+static double dpari_switch_rate(const dpar_cluster *cluster)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
+    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
 
 static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
@@ -224,11 +225,11 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
 }
 
 /* Prices a call inside a node: a ring or pairs under the faster protocol, or the switch. */
-static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
+static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double bandwidth = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes,
+    const double *cal = cluster->cal.value;
+    double bandwidth = dpari_link_of(cluster, n), wire = dpari_wire(kind, n) * bytes,
            base = cal[DPAR_CAL_BASE_S];
     double steps = dpari_steps(kind, n) * cal[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
@@ -241,34 +242,35 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     }
     if (kind == DPAR_CALL_ALL_TO_ALL) {
         t = dpari_protocols(base, steps, wire / (bandwidth * dpari_peer_share),
-                            dpari_quick_share(c));
+                            dpari_quick_share(cluster));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
-        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(c));
+    if (kind == DPAR_CALL_ALL_REDUCE && cluster->link_reduces && n > 2) {
+        double pass = bytes * (p + 1.0) / p / (bandwidth * dpari_switch_rate(cluster));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
-        if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
+        if (cluster->gpu.generation == DPAR_GEN_BLACKWELL) {
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
         /* for vectors too small for that, the switch still replaces one of the two passes */
         steps *= 0.5;
     }
-    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(c));
+    t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(cluster));
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
  * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
-static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
+static double dpari_nic_rate(const dpar_cluster *cluster, const dpar_cluster_group *group)
 {
-    double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
-    double rate = node / g->sharing / g->per_node;
-    double own = c->nic_Bps * c->cal.value[DPAR_CAL_NET_SHARE] *
-                 dpari_mostf(1.0, (double)c->nics / c->gpus_per_node);
+    double node =
+        cluster->nics * cluster->nic_Bps * cluster->taper * cluster->cal.value[DPAR_CAL_NET_SHARE];
+    double rate = node / group->sharing / group->per_node;
+    double own = cluster->nic_Bps * cluster->cal.value[DPAR_CAL_NET_SHARE] *
+                 dpari_mostf(1.0, (double)cluster->nics / cluster->gpus_per_node);
     return dpari_leastf(rate, own);
 }
 
@@ -285,25 +287,26 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
 
 /* Prices an all-reduce in phases: a reduce-scatter inside the nodes, a tree between them, and an
  * all-gather inside. If the network reduces, its switches are priced in place of the tree too. */
-static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
+static void dpari_phases(const dpar_cluster *cluster, const dpar_cluster_group *group, double bytes,
                          double nic, double link, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double nodes = g->nodes, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
-    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
+    const double *cal = cluster->cal.value;
+    double nodes = group->nodes, per = group->per_node, base = cal[DPAR_CAL_BASE_S];
+    double up = dpari_ceil_log2(group->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
-        if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_rate(c)));
+        if (cluster->link_reduces && per > 2.0) {
+            inner = dpari_leastf(inner,
+                                 bytes * (per + 1.0) / per / (link * dpari_switch_rate(cluster)));
         }
     }
     inside = base + 2.0 * (per - 1.0) * cal[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
-    shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
-    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
+    shorter = group->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
+    outer = dpari_mostf(inner, outer) * (group->nodes > 2 ? dpari_tree_share : 1.0);
     dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
-    if (c->net_reduces) {
+    if (cluster->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
         dpari_keep_least(cost, dpari_tree(base, inside, cal[DPAR_CAL_HOP_S], outer),
@@ -313,10 +316,11 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
 
 /* Returns the time of a ring over nodes with `steps` steps of `piece` bytes and `wire` seconds on
  * the wire. */
-static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
+static dpari_timing dpari_ring_timing(const dpar_cluster *cluster, double steps, double piece,
                                       double wire)
 {
-    double base = c->cal.value[DPAR_CAL_BASE_S], pass = steps * c->cal.value[DPAR_CAL_NET_S];
+    double base = cluster->cal.value[DPAR_CAL_BASE_S],
+           pass = steps * cluster->cal.value[DPAR_CAL_NET_S];
     dpari_timing t;
     t.latency = base + dpari_ring_step * pass;
     t.seconds = dpari_mostf(base + dpari_ring_fence * pass, t.latency + wire);
@@ -331,52 +335,55 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
 }
 
 /* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
-static int dpari_has_pat(const dpar_cluster *c)
+static int dpari_has_pat(const dpar_cluster *cluster)
 {
-    return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
+    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
+           cluster->gpu.generation == DPAR_GEN_HOPPER;
 }
 
 /* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
  * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
  * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
  * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
-static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
+static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *group, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = cal[DPAR_CAL_BASE_S];
+    const double *cal = cluster->cal.value;
+    double nic = dpari_nic_rate(cluster, group), n = group->size, per = group->per_node,
+           base = cal[DPAR_CAL_BASE_S];
     double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
-    double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
+    double link = per > 1.0 ? dpari_link_of(cluster, group->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
     if (per > 1.0) {
         wire = dpari_mostf(wire, dpari_wire(kind, n) * bytes / link);
     }
-    dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
+    dpari_keep_least(cost, dpari_ring_timing(cluster, dpari_steps(kind, n), bytes / n, wire),
                      DPAR_ALG_RING);
     if (kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_phases(c, g, bytes, nic, link, cost);
-    } else if (g->per_node == 1 && dpari_has_pat(c) &&
+        dpari_phases(cluster, group, bytes, nic, link, cost);
+    } else if (group->per_node == 1 && dpari_has_pat(cluster) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
-        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
+        steps = (0.3 * dpari_ceil_log2(group->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
     }
-    cost->nic_bytes = ways * (g->nodes - 1.0) / g->nodes * bytes / per;
+    cost->nic_bytes = ways * (group->nodes - 1.0) / group->nodes * bytes / per;
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
 /* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
  * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
-static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
-                             dpar_collective_cost *cost)
+static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_group *group,
+                             double bytes, dpar_collective_cost *cost)
 {
-    const double *cal = c->cal.value;
-    double n = g->size, per = g->per_node, wire, posts;
+    const double *cal = cluster->cal.value;
+    double n = group->size, per = group->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
-    wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
-                       per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+    wire =
+        dpari_mostf(cost->nic_bytes / dpari_nic_rate(cluster, group),
+                    per > 1.0 ? cost->link_bytes / dpari_link_of(cluster, group->per_node) : 0.0);
     posts = dpari_peer_net_steps * (n - per) * cal[DPAR_CAL_NET_S];
     t.latency =
         cal[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * cal[DPAR_CAL_LINK_S] + posts;
@@ -413,15 +420,16 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
 
 /* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
  * inside the nodes is added, if it was measured. */
-static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
-                                           int32_t kind, double bytes, dpar_collective_cost *cost)
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *cluster,
+                                           const dpar_cluster_group *group, int32_t kind,
+                                           double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1;
+    const int32_t across = group->nodes > 1;
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
-    const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
-    const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
-    const double per = across && !send ? g->per_node : 1.0;
-    const int32_t ranks = across ? g->nodes : g->size;
+    const dpar_curve *v = &cluster->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    const dpar_curve *in = &cluster->curve[DPAR_CURVE_LINK];
+    const double per = across && !send ? group->per_node : 1.0;
+    const int32_t ranks = across ? group->nodes : group->size;
     const double sent = dpari_wire(kind, ranks) * bytes / per;
     cost->latency_s = v->seconds[0];
     if (send) {
@@ -441,37 +449,37 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_clu
     }
 }
 
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cluster_group *group,
                                       int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *measured;
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+    if (group->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
         !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    measured = &c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    measured = &cluster->curve[(group->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     if (measured->count > 0) {
-        dpari_measured_call(c, g, kind, bytes, cost);
+        dpari_measured_call(cluster, group, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;
-    if (g->nodes < 2) {
-        dpari_inside(c, g->size, kind, bytes, cost);
+    if (group->nodes < 2) {
+        dpari_inside(cluster, group->size, kind, bytes, cost);
         return;
     }
-    cost->nic_Bps = dpari_nic_rate(c, g);
+    cost->nic_Bps = dpari_nic_rate(cluster, group);
     if (kind == DPAR_CALL_ALL_TO_ALL) {
-        dpari_across_all(c, g, bytes, cost);
+        dpari_across_all(cluster, group, bytes, cost);
     } else if (send) {
         cost->nic_bytes = bytes;
-        t.latency =
-            0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.latency = 0.5 * cluster->cal.value[DPAR_CAL_BASE_S] +
+                    dpari_simple_steps * cluster->cal.value[DPAR_CAL_NET_S];
         t.seconds = t.latency + bytes / cost->nic_Bps;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
     } else {
-        dpari_across(c, g, kind, bytes, cost);
+        dpari_across(cluster, group, kind, bytes, cost);
     }
 }

@@ -48,27 +48,29 @@ typedef struct dpar_collective_cost {
  * a node. All these groups together fill the machine. If some of them span two nodes and others do
  * not, as groups of 4 ranks on nodes of 6 GPUs, the result describes one that spans two nodes. The
  * slowest group holds up the others. O(1). */
-DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
-                                      int32_t stride);
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                      int32_t n, int32_t stride);
 
 /* Predicts the time of one collective call.
  *
- * c:     the machine. If it has measured times (c->curve), they replace the formulas.
- * g:     the group of ranks; the groups of a node share its NICs.
- * kind:  DPAR_CALL_ALL_REDUCE, ...
- * bytes: of the full vector; a barrier has none.
- * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
+ * cluster: the machine. If it has measured times (cluster->curve), they replace the formulas.
+ * group:   the group of ranks; the groups of a node share its NICs.
+ * kind:    DPAR_CALL_ALL_REDUCE, ...
+ * bytes:   of the full vector; a barrier has none.
+ * cost:    the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown
+ *          kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
  * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
  * only and is faster than the others only from some size on. All-gather and reduce-scatter between
  * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
- * Blackwell (NCCL's PAT). The calibration of `c` gives the latency of a step and the share of the
- * bandwidth that collectives reach. The bandwidth also depends on the size and the number of ranks.
+ * Blackwell (NCCL's PAT). The calibration of `cluster` gives the latency of a step and the share of
+ * the bandwidth that collectives reach. The bandwidth also depends on the size and the number of
+ * ranks.
  *
  * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
  * prints the errors against published tables. */
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cluster_group *group,
                                       int32_t kind, double bytes, dpar_collective_cost *cost);
 
 #endif

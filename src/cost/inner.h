@@ -15,21 +15,21 @@
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 /* Returns the number of GPUs of a machine. */
-DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 {
-    return c->nodes * c->gpus_per_node;
+    return cluster->nodes * cluster->gpus_per_node;
 }
 
 /* Checks that every number of the machine is in its range and none is NaN. */
-DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *cluster, dpar_why *why);
 
 /* workload.c */
 
 /* Returns "megatron", "core", ..., or "?" for an unknown stack. */
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
-/* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
- * run of that year is known, m->note says so. */
-DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
+/* Sets model->stack from such a name or from name@year. Returns 1, or 0 if there is no such name.
+ * If no run of that year is known, model->note says so. */
+DPARI_INTERNAL int dpari_stack_read(dpar_model *model, const char *s, size_t n);
 /* A software stack as it was in some years. */
 typedef struct dpari_generation {
     int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
@@ -47,46 +47,48 @@ typedef struct dpari_generation {
     int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
-DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work);
 /* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
 DPARI_INTERNAL const char *dpari_attention_name(int32_t attention);
 DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
-DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer);
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
  * anything is cut, or 0 if there is no such class. */
-DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
+                                        int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w);
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
-DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
 
-/* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
+/* Counts model->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
  * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
  * the others follow the settings of the model. */
-DPARI_INTERNAL void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_t mixes,
                                       const int8_t *feeds, int32_t n);
 
 /* strategy.c */
 
 /* Appends "full", "selective+norm", ... */
-DPARI_INTERNAL void dpari_write_recompute(dpar_text *t, int32_t recompute);
+DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
 /* Returns the place of a field's value; for TILES that of the first of three. */
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
 /* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
-DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
+                                     int32_t offload);
 /* Appends "2x4". */
-DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
-DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s);
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
-DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
 /* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
  * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
-DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 
 #endif

@@ -41,9 +41,9 @@ typedef struct dpari_json_item {
 } dpari_json_item;
 
 /* Begins to read. It checks nothing yet. O(1). */
-DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
+DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
-DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *item, dpar_why *why);
 
 #endif

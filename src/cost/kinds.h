@@ -25,7 +25,7 @@ enum {
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */
-DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster);
 
 enum {
     DPARI_KINDS = 64
@@ -41,7 +41,7 @@ typedef struct dpari_kinds {
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
-DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                                    double seconds);
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
+                                    const dpar_strategy *strategy, double seconds);
 
 #endif

@@ -57,12 +57,12 @@ typedef struct dpar_memory_usage {
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* Predicts the memory of one pipeline rank.
  *
- * s:    a strategy that dpar_plan_price accepts.
- * rank: 0..pp-1; a value outside selects the nearest one.
- * m:    the result; `first` and `last` are this rank's total.
+ * strategy: a strategy that dpar_plan_price accepts.
+ * rank:     0..pp-1; a value outside selects the nearest one.
+ * memory:   the result; `first` and `last` are this rank's total.
  *
  * O(layer classes). */
-DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                dpar_memory_usage *m);
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *strategy, int32_t rank,
+                                dpar_memory_usage *memory);
 
 #endif

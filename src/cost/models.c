@@ -311,9 +311,9 @@ static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
     DPARI_FIELD(topk_groups)};
 #undef DPARI_FIELD
 
-static int32_t *dpari_model_field(dpar_model *m, int32_t key)
+static int32_t *dpari_model_field(dpar_model *model, int32_t key)
 {
-    return (int32_t *)(void *)m + dpari_model_at[key];
+    return (int32_t *)(void *)model + dpari_model_at[key];
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -421,7 +421,7 @@ static int64_t dpari_model_least(int32_t key)
 
 /* Reads an integer field. As in the functions below, [s, s + n) is the whole setting, which a
  * message quotes, and its value begins at s[k]. */
-static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
+static dpar_status dpari_model_integer(dpar_model *model, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
@@ -441,7 +441,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
         if (v >= low && v <= high) {
-            *dpari_model_field(m, key) = (int32_t)v;
+            *dpari_model_field(model, key) = (int32_t)v;
             return DPAR_OK;
         }
     }
@@ -450,15 +450,15 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
 }
 
 /* Reads a real field. The limit of 1e15 keeps sums over a grid finite. */
-static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
-                                    dpar_why *why)
+static dpar_status dpari_model_real(dpar_model *model, int32_t key, const char *s, size_t k,
+                                    size_t n, dpar_why *why)
 {
     double v = 0.0;
-    double *field = &m->bytes_per_cell;
+    double *field = &model->bytes_per_cell;
     if (key == DPARI_M_CAPACITY) {
-        field = &m->capacity;
+        field = &model->capacity;
     } else if (key == DPARI_M_FLOPS) {
-        field = &m->flops_per_cell;
+        field = &model->flops_per_cell;
     }
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
@@ -486,7 +486,7 @@ static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, s
 }
 
 /* Reads "224" or "720x1440". */
-static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
+static dpar_status dpari_model_image(dpar_model *model, const char *s, size_t k, size_t n,
                                      dpar_why *why)
 {
     int64_t side[2];
@@ -495,29 +495,29 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
         return dpari_model_bad(
             s, n, why, "'%.*s': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440");
     }
-    m->image[0] = (int32_t)side[0];
-    m->image[1] = (int32_t)side[sides - 1];
+    model->image[0] = (int32_t)side[0];
+    model->image[1] = (int32_t)side[sides - 1];
     return DPAR_OK;
 }
 
 /* Reads letters as in dpar_model.pattern. */
-static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
+static dpar_status dpari_model_pattern(dpar_model *model, const char *s, size_t k, size_t n,
                                        dpar_why *why)
 {
     size_t i;
     for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
     }
-    if (i < n || k == n || n - k >= sizeof(m->pattern)) {
+    if (i < n || k == n || n - k >= sizeof(model->pattern)) {
         return dpari_model_bad(s, n, why,
                                "'%.*s': 1 to 15 letters of F W S B f w s b D E were expected");
     }
-    dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
+    dpari_copy_text(model->pattern, sizeof(model->pattern), s + k, n - k);
     return DPAR_OK;
 }
 
 /* Reads the short form of the tables, such as "32/4096/32/8/14336/128256/8192": layers, hidden,
  * heads, kv_heads, ffn, vocab and seq. A 0 leaves the field as it is. */
-static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_row(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
                                    DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
@@ -533,7 +533,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
             break;
         }
         if (v > 0) {
-            *dpari_model_field(m, key[i]) = (int32_t)v;
+            *dpari_model_field(model, key[i]) = (int32_t)v;
         }
         at = end + 1;
     }
@@ -546,7 +546,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
 }
 
 /* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
+static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
@@ -556,7 +556,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         k++;
     }
     if (k == n && n > 0 && s[0] >= '0' && s[0] <= '9') {
-        return dpari_model_row(m, s, n, why);
+        return dpari_model_row(model, s, n, why);
     }
     for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
         if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
@@ -579,24 +579,24 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     switch (key) {
     case DPARI_M_CAPACITY:
     case DPARI_M_FLOPS:
-    case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
-    case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
+    case DPARI_M_BYTES: return dpari_model_real(model, key, s, k, n, why);
+    case DPARI_M_IMAGE: return dpari_model_image(model, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name,
+        return dpari_model_choice(&model->attention, s, k, n, dpari_attention_name,
                                   DPAR_MODEL_ATTENTION_END, why);
     case DPARI_M_STACK:
-        return dpari_stack_read(m, s + k, n - k)
+        return dpari_stack_read(model, s + k, n - k)
                    ? DPAR_OK
                    : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_MODEL_STACK_END);
-    case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
+    case DPARI_M_PATTERN: return dpari_model_pattern(model, s, k, n, why);
     case DPARI_M_LOSS:
-        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
-    default: return dpari_model_integer(m, key, s, k, n, why);
+        return dpari_model_choice(&model->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
+    default: return dpari_model_integer(model, key, s, k, n, why);
     }
 }
 
 /* Reads one or more settings with commas between. */
-static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
     uint64_t seen[2] = {0, 0};
@@ -609,7 +609,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
         if (k == at) {
             return dpari_model_bad(s, n, why, "a setting (key=value) is missing next to a comma");
         }
-        st = dpari_model_setting(m, s + at, k - at, seen, why);
+        st = dpari_model_setting(model, s + at, k - at, seen, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -619,44 +619,44 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
 }
 
 /* Reads "FAMILY:settings". A grid begins with its extents. */
-static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
+static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t colon, size_t n,
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 1; m->family < DPAR_MODEL_FAMILY_END; m->family++) {
-        if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
+    for (model->family = 1; model->family < DPAR_MODEL_FAMILY_END; model->family++) {
+        if (dpari_spells_any_case(s, colon, dpari_family_name(model->family))) {
             break;
         }
     }
-    if (m->family == DPAR_MODEL_FAMILY_END) {
+    if (model->family == DPAR_MODEL_FAMILY_END) {
         return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_MODEL_FAMILY_END);
     }
-    if (m->family != DPAR_MODEL_FAMILY_GRID) {
-        return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
+    if (model->family != DPAR_MODEL_FAMILY_GRID) {
+        return at < n ? dpari_model_settings(model, s + at, n - at, why) : DPAR_OK;
     }
     while (k < n && s[k] != ',') {
         k++;
     }
-    m->extent[0] = m->extent[1] = m->extent[2] = 1;
-    m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
-    if (m->dims == 0) {
+    model->extent[0] = model->extent[1] = model->extent[2] = 1;
+    model->dims = dpari_model_extents(s + at, k - at, model->extent, 3);
+    if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
             "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
     }
-    return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
+    return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
 /* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
  * end in "-" and the given letters. Returns their number. */
-static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
+static DPARI_COLD int32_t dpari_model_sizes(dpar_text *text, const char *s, size_t n)
 {
     const char *row;
     int32_t found = 0;
     for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
         const size_t m = dpari_length(row);
         if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
-            dpari_text_print(t, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
+            dpari_text_print(text, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
             found++;
         }
     }
@@ -685,14 +685,14 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
 }
 
 /* Reads a preset. */
-static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_named(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     const char *row, *best = dpari_preset_next(NULL);
     for (row = best; row != NULL; row = dpari_preset_next(row)) {
         if (dpari_spells_any_case(s, n, row)) {
             const char *text = dpari_behind(row);
-            dpar_status st = dpar_model_read(m, text, dpari_length(text), why);
-            dpari_copy_text(m->name, sizeof(m->name), row, 20);
+            dpar_status st = dpar_model_read(model, text, dpari_length(text), why);
+            dpari_copy_text(model->name, sizeof(model->name), row, 20);
             return st;
         }
         if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
@@ -702,14 +702,14 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     return dpari_model_unknown(s, n, best, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
     dpari_zero(&fresh, sizeof(fresh));
     st = dpari_model_named(&fresh, name, dpari_length(name), why);
     if (st == DPAR_OK) {
-        *m = fresh;
+        *model = fresh;
     }
     return st;
 }
@@ -1216,13 +1216,13 @@ DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 }
 
 /* Applies a row of dpari_types. It cannot fail, because the rows are correct. */
-static void dpari_type_read(dpar_model *m, const char *row)
+static void dpari_type_read(dpar_model *model, const char *row)
 {
     size_t n = 0;
     while (row[n] != ':') {
         n++;
     }
-    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+    (void)dpari_model_family(model, row, n, dpari_length(row), NULL);
 }
 
 /* Adds a line to the note. */
@@ -1613,59 +1613,59 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 }
 
 /* Returns 1 if all layers of the model are scans, otherwise 0. */
-static int32_t dpari_model_scans_only(const dpar_model *m)
+static int32_t dpari_model_scans_only(const dpar_model *model)
 {
-    return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
+    return model->scan > 0 && dpari_spells_one(model->pattern[0], "sS") && model->pattern[1] == 0;
 }
 
 /* Returns the first member that the model needs but that neither the file nor its type gives, or -1
  * if there is none. */
-static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *state)
+static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_state *state)
 {
-    int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
-    if (m->layers < 1) {
+    int32_t sees = model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT;
+    if (model->layers < 1) {
         return DPARI_M_LAYERS;
     }
-    if (m->hidden < 1) {
+    if (model->hidden < 1) {
         return DPARI_M_HIDDEN;
     }
-    if (m->heads < 1 && !(dpari_model_scans_only(m) && state->mixes == 0)) {
+    if (model->heads < 1 && !(dpari_model_scans_only(model) && state->mixes == 0)) {
         return DPARI_M_HEADS;
     }
-    if (sees && m->patch < 1) {
+    if (sees && model->patch < 1) {
         return DPARI_M_PATCH;
     }
-    if (sees && m->image[0] < 1) {
+    if (sees && model->image[0] < 1) {
         return DPARI_C_IMAGE_SIDE;
     }
-    if (!sees && m->vocab < 1) {
+    if (!sees && model->vocab < 1) {
         return DPARI_M_VOCAB;
     }
-    if (m->experts > 0 && m->topk < 1) {
+    if (model->experts > 0 && model->topk < 1) {
         return DPARI_M_TOPK;
     }
-    if (m->kv_lora > 0 && m->qk_width < 1) {
+    if (model->kv_lora > 0 && model->qk_width < 1) {
         return DPARI_M_QK_WIDTH;
     }
-    if (m->kv_lora > 0 && m->v_width < 1) {
+    if (model->kv_lora > 0 && model->v_width < 1) {
         return DPARI_M_V_WIDTH;
     }
     return -1;
 }
 
 /* Checks that the model has all that it needs. */
-static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *state,
+static dpar_status dpari_config_needed(const dpar_model *model, const dpari_config_state *state,
                                        dpar_why *why)
 {
-    int32_t key = dpari_config_absent(m, state);
+    int32_t key = dpari_config_absent(model, state);
     if (key >= 0) {
         return dpari_config_missing(key, why);
     }
-    if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+    if (model->kv_heads > 0 && model->heads % model->kv_heads != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
             "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
-            m->kv_heads, m->heads);
+            model->kv_heads, model->heads);
     }
     return DPAR_OK;
 }
@@ -1702,7 +1702,7 @@ static int dpari_config_like_llama(const dpari_config_state *state, int32_t obje
 
 /* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
  * token types but no key-value heads, and otherwise as Llama. */
-static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *m,
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *model,
                                      dpar_why *why)
 {
     const int32_t *value = state->value[object];
@@ -1743,25 +1743,25 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
                   "(block_configs) are not supported",
             (int32_t)(type.length < 40 ? type.length : 40), type.text);
     }
-    dpari_type_read(m, row);
+    dpari_type_read(model, row);
     if (type.length > 0) {
-        dpari_copy_text(m->name, sizeof(m->name), type.text, type.length);
+        dpari_copy_text(model->name, sizeof(model->name), type.text, type.length);
     } else {
-        dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
+        dpari_copy_text(model->name, sizeof(model->name), "config.json", 11);
     }
     return DPAR_OK;
 }
 
 /* Overwrites what the type implies with the fields that the file has. */
-static void dpari_config_fields(dpar_model *m, const int32_t *value)
+static void dpari_config_fields(dpar_model *model, const int32_t *value)
 {
     int32_t key;
     for (key = 0; key < DPARI_M_INTEGERS; key++) {
         if (value[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
-            *dpari_model_field(m, key) = value[key];
+            *dpari_model_field(model, key) = value[key];
         }
     }
-    m->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], m->layers);
+    model->layers = dpari_config_given(value[DPARI_C_ENCODER_LAYERS], model->layers);
 }
 
 /* Returns the width of a feed-forward part: `ffn`, unless the file gives only a factor of the
@@ -1776,18 +1776,18 @@ DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *value, int32_t hid
 
 /* Notes in one line the sizes that the file does not give, with the values that its type implies.
  */
-static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m,
+static void dpari_config_defaults(dpari_config_state *state, const dpar_model *model,
                                   const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
                                   DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
-    dpar_model copy = *m;
+    dpar_model copy = *model;
     const char *names, *end;
     int32_t i, k, noted = 0;
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
-            (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_FFN && model->family > DPAR_MODEL_FAMILY_LLAMA) ||
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED_VOCAB] > 0)) {
             continue;
         }
@@ -1807,114 +1807,116 @@ static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m
 
 /* Returns the channels of a scan: as given, a given multiple of the hidden size, twice the hidden
  * size for Mamba, or the hidden size. */
-static int32_t dpari_config_inner(const dpar_model *m, const int32_t *value)
+static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
 {
     if (value[DPARI_C_INNER] > 0) {
         return value[DPARI_C_INNER];
     }
     if (value[DPARI_C_EXPAND] > 0) {
-        return dpari_config_product(m->hidden, value[DPARI_C_EXPAND]);
+        return dpari_config_product(model->hidden, value[DPARI_C_EXPAND]);
     }
-    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
-        return dpari_config_product(m->hidden, 2);
+    if (model->scan == DPAR_MODEL_SCAN_MAMBA || model->scan == DPAR_MODEL_SCAN_MAMBA2) {
+        return dpari_config_product(model->hidden, 2);
     }
-    return m->hidden;
+    return model->hidden;
 }
 
 /* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
  * attention, then of scans. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *state,
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
                                                const int32_t *value, const dpari_slice *type)
 {
     int32_t inner;
-    m->ffn = dpari_config_ffn(value, m->hidden, m->ffn);
-    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+    model->ffn = dpari_config_ffn(value, model->hidden, model->ffn);
+    if (value[DPARI_C_MULTIPLE_OF] > 0 && value[DPARI_M_FFN] < 1 && model->hidden < 100000000) {
         /* Meta's rule: 8/3 of the hidden size, times a factor, rounded up to a multiple */
-        int64_t width = 8 * (int64_t)m->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
+        int64_t width = 8 * (int64_t)model->hidden / 3, unit = value[DPARI_C_MULTIPLE_OF];
         if (value[DPARI_C_FFN_TIMES] > 0) {
             width = width * value[DPARI_C_FFN_TIMES] / 10000;
         }
-        m->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
+        model->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
     if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
-        m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
+        model->ffn =
+            dpari_config_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
     /* these types count both halves of a gated part */
     if (dpari_slice_is(type, "qwen recurrent_gemma")) {
-        m->ffn /= 2;
+        model->ffn /= 2;
     }
     if (value[DPARI_C_DENSE_FFN] > 0) {
         if (value[DPARI_M_EXPERT_FFN] < 1) {
-            m->expert_ffn = m->ffn;
+            model->expert_ffn = model->ffn;
         }
-        m->ffn = value[DPARI_C_DENSE_FFN];
+        model->ffn = value[DPARI_C_DENSE_FFN];
     }
-    if (m->experts > 0 && m->expert_ffn < 1) {
-        m->expert_ffn = m->ffn;
+    if (model->experts > 0 && model->expert_ffn < 1) {
+        model->expert_ffn = model->ffn;
     }
     if (value[DPARI_C_SHARED_COUNT] > 0 && value[DPARI_M_SHARED_FFN] < 1) {
-        m->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], m->expert_ffn);
+        model->shared_ffn = dpari_config_product(value[DPARI_C_SHARED_COUNT], model->expert_ffn);
     }
-    if (m->experts > 0 && m->shared_ffn == 1) {
-        m->shared_ffn = m->expert_ffn;
+    if (model->experts > 0 && model->shared_ffn == 1) {
+        model->shared_ffn = model->expert_ffn;
     }
     if (dpari_slice_is(type, "ernie4_5_moe_vl ernie4_5_vl_moe_text")) {
-        m->experts = dpari_config_product(2, m->experts); /* as many for images as for text */
+        model->experts =
+            dpari_config_product(2, model->experts); /* as many for images as for text */
     }
     if (value[DPARI_C_USE_MLA] == 0) {
-        m->kv_lora = m->q_lora = m->v_width = 0;
+        model->kv_lora = model->q_lora = model->v_width = 0;
     }
-    if (m->kv_lora > 0) { /* latent attention has widths of its own */
-        m->head_width = 0;
-        m->kv_heads = 0;
-    } else if (m->v_width == m->head_width || m->v_width == 1) {
-        m->v_width = 0;
+    if (model->kv_lora > 0) { /* latent attention has widths of its own */
+        model->head_width = 0;
+        model->kv_heads = 0;
+    } else if (model->v_width == model->head_width || model->v_width == 1) {
+        model->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = value[DPARI_C_ONE_KV] != 0;
+        model->kv_heads = value[DPARI_C_ONE_KV] != 0;
         if (value[DPARI_C_NEW_DECODER] > 0) {
-            m->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
+            model->kv_heads = (int32_t)dpari_most(value[DPARI_C_NEW_KV], 0);
         }
     } else if (value[DPARI_C_NEW_KV] > 0 && value[DPARI_M_KV_HEADS] < 1) {
-        m->kv_heads = value[DPARI_C_NEW_KV];
+        model->kv_heads = value[DPARI_C_NEW_KV];
     }
-    if (dpari_model_scans_only(m) && state->mixes == 0) { /* the file's heads are the scan's */
-        if (m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2) {
-            m->scan_heads = m->heads;
+    if (dpari_model_scans_only(model) && state->mixes == 0) { /* the file's heads are the scan's */
+        if (model->heads > 0 && model->scan == DPAR_MODEL_SCAN_MAMBA2) {
+            model->scan_heads = model->heads;
         }
-        m->heads = m->kv_heads = 0;
+        model->heads = model->kv_heads = 0;
     }
     if (state->value[DPARI_OBJECT_LINEAR][DPARI_M_HEADS] > 0) {
         const int32_t *linear = state->value[DPARI_OBJECT_LINEAR];
-        m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
-        m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
-        m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+        model->scan_heads = model->scan_groups = linear[DPARI_M_HEADS];
+        model->scan_width = model->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
+        model->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
     }
-    if (m->scan == DPAR_MODEL_SCAN_KDA && m->scan_groups < 1) {
-        m->scan_groups = m->scan_heads;
-        m->scan_state = m->scan_width;
+    if (model->scan == DPAR_MODEL_SCAN_KDA && model->scan_groups < 1) {
+        model->scan_groups = model->scan_heads;
+        model->scan_state = model->scan_width;
     }
-    if (m->scan == DPAR_MODEL_SCAN_LIGHTNING) {
-        m->scan_heads = m->scan_groups = m->heads;
-        m->scan_width = m->scan_state = m->head_width;
+    if (model->scan == DPAR_MODEL_SCAN_LIGHTNING) {
+        model->scan_heads = model->scan_groups = model->heads;
+        model->scan_width = model->scan_state = model->head_width;
     }
-    if (m->scan == DPAR_MODEL_SCAN_LRU) {
-        m->scan_heads = m->heads;
+    if (model->scan == DPAR_MODEL_SCAN_LRU) {
+        model->scan_heads = model->heads;
     }
-    inner = dpari_config_inner(m, value);
-    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
-        m->scan == DPAR_MODEL_SCAN_CONV) {
-        m->scan_heads = 1;
-        m->scan_width = m->scan == DPAR_MODEL_SCAN_CONV ? m->hidden : inner;
-    } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
-        m->scan_width = inner / m->scan_heads;
-    } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
-        m->scan_heads = inner / m->scan_width;
+    inner = dpari_config_inner(model, value);
+    if (model->scan == DPAR_MODEL_SCAN_MAMBA || model->scan == DPAR_MODEL_SCAN_RWKV ||
+        model->scan == DPAR_MODEL_SCAN_CONV) {
+        model->scan_heads = 1;
+        model->scan_width = model->scan == DPAR_MODEL_SCAN_CONV ? model->hidden : inner;
+    } else if (model->scan > 0 && model->scan_width < 1 && model->scan_heads > 0) {
+        model->scan_width = inner / model->scan_heads;
+    } else if (model->scan > 0 && model->scan_heads < 1 && model->scan_width > 0) {
+        model->scan_heads = inner / model->scan_width;
     }
 }
 
 /* Sets the head of a model by the class with which the file was saved. */
-static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
+static void dpari_config_head(dpar_model *model, const dpari_slice *a, const dpari_slice *type)
 {
     int vocabulary = dpari_slice_holds(a->text, a->length, "ForCausalLM") ||
                      dpari_slice_holds(a->text, a->length, "LMHead") ||
@@ -1926,30 +1928,30 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
                   dpari_slice_holds(a->text, a->length, "ForQuestion") ||
                   dpari_slice_holds(a->text, a->length, "WithProjection");
     int bare = a->length > 5 && dpari_same_bytes(a->text + a->length - 5, "Model", 5);
-    if (m->family == DPAR_MODEL_FAMILY_VIT) {
-        if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = DPAR_MODEL_HEAD_VOCAB;
+    if (model->family == DPAR_MODEL_FAMILY_VIT) {
+        if (bare || (model->out_channels < 0 && !classes)) {
+            model->head = DPAR_MODEL_HEAD_VOCAB;
             if (bare && dpari_slice_is(type, "vit deit")) {
-                m->head = DPAR_MODEL_HEAD_POOL;
+                model->head = DPAR_MODEL_HEAD_POOL;
             }
-            m->out_channels = -1;
+            model->out_channels = -1;
         }
-    } else if (masked || (vocabulary && m->causal < 0)) {
-        m->head = DPAR_MODEL_HEAD_MASKED;
+    } else if (masked || (vocabulary && model->causal < 0)) {
+        model->head = DPAR_MODEL_HEAD_MASKED;
     } else if (vocabulary) {
-        m->head = DPAR_MODEL_HEAD_VOCAB;
-    } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
+        model->head = DPAR_MODEL_HEAD_VOCAB;
+    } else if (model->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
-        m->head = DPAR_MODEL_HEAD_NONE;
+        model->head = DPAR_MODEL_HEAD_NONE;
     } else if (dpari_slice_holds(a->text, a->length, "ForQuestion") ||
                dpari_slice_holds(a->text, a->length, "ForToken")) {
-        m->head = DPAR_MODEL_HEAD_NONE;
+        model->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
 /* Sets the tower in front of a language model from its object of the file, after what the type of
  * the whole model and the type of the tower imply. */
-static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t object)
+static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int32_t object)
 {
     const int32_t *value = state->value[object];
     const char *whole = dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]), *row;
@@ -1958,88 +1960,91 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *state, int32_t
     int64_t patches;
     dpari_zero(&tower, sizeof(tower));
     if (whole != NULL) {
-        (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
+        (void)dpari_model_settings(model, whole, dpari_length(whole), NULL);
     }
     row = state->seen[object] ? dpari_type_find(&state->type[object]) : NULL;
     if (row != NULL && row[0] == 'v') {
         dpari_type_read(&tower, row);
     } else {
-        tower.layers = m->tower_layers;
-        tower.hidden = m->tower_hidden;
-        tower.heads = dpari_config_given(m->tower_heads, 16);
-        tower.ffn = m->tower_ffn;
+        tower.layers = model->tower_layers;
+        tower.hidden = model->tower_hidden;
+        tower.heads = dpari_config_given(model->tower_heads, 16);
+        tower.ffn = model->tower_ffn;
     }
     dpari_config_fields(&tower, value);
-    m->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
-    m->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
-    m->tower_heads = dpari_config_given(tower.heads, 16);
-    m->tower_ffn = dpari_config_ffn(value, m->tower_hidden, tower.ffn);
-    m->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
+    model->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    model->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
+    model->tower_heads = dpari_config_given(tower.heads, 16);
+    model->tower_ffn = dpari_config_ffn(value, model->tower_hidden, tower.ffn);
+    model->tower_gated = tower.gated > 0 || dpari_config_gates(&state->activation[object]);
     side = dpari_config_given(value[DPARI_C_IMAGE_SIDE], tower.image[0]);
     tower.channels = dpari_config_given(tower.channels, 3);
     if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
-        m->tower_patch = tower.patch * tower.patch * tower.channels *
-                         dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+        model->tower_patch = tower.patch * tower.patch * tower.channels *
+                             dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
         patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
-            m->tower_tokens = (int32_t)(patches * patches);
-            m->tower_positions = m->tower_tokens + 1;
+            model->tower_tokens = (int32_t)(patches * patches);
+            model->tower_positions = model->tower_tokens + 1;
         }
     }
     if (object == DPARI_OBJECT_AUDIO) {
         /* Whisper's tower: two convolutions over 3 steps each, whose second one has 3 hidden^2
          * weights (tower_params counts thousands), and by default 80 mel bins and 1500 positions */
-        m->tower_patch =
+        model->tower_patch =
             value[DPARI_C_MEL_BINS] > 0 ? dpari_config_product(3, value[DPARI_C_MEL_BINS]) : 240;
-        m->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
-        m->tower_positions = m->tower_tokens;
-        m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
+        model->tower_tokens = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+        model->tower_positions = model->tower_tokens;
+        model->tower_params = (int32_t)(3e-3 * model->tower_hidden * model->tower_hidden);
     }
     if (value[DPARI_C_TOWER_POSITIONS] > 0) {
-        m->tower_positions = value[DPARI_C_TOWER_POSITIONS];
-        m->tower_tokens = dpari_config_given(m->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
+        model->tower_positions = value[DPARI_C_TOWER_POSITIONS];
+        model->tower_tokens =
+            dpari_config_given(model->tower_tokens, value[DPARI_C_TOWER_POSITIONS]);
     }
     if (value[DPARI_C_MERGE] > 0) {
-        m->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
+        model->tower_merge = dpari_config_product(value[DPARI_C_MERGE], value[DPARI_C_MERGE]);
     }
-    if (m->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
+    if (model->tower_inner == -4 && value[DPARI_C_TOWER_OUT] > 0) {
         /* GLM-4V: the ffn of the file is that of the merger, which has one product of out x out and
          * three of out x ffn. Before it, 2 x 2 patches of the hidden size are convolved to `out`.
          * The feed-forward parts of the tower's blocks are `out` wide. */
         const double out = value[DPARI_C_TOWER_OUT];
-        m->tower_params = (int32_t)dpari_leastf(
-            1e-3 * out * (out + 3.0 * m->tower_ffn + 4.0 * m->tower_hidden), 2e9);
-        m->tower_ffn = value[DPARI_C_TOWER_OUT];
-        m->tower_inner = -3;
+        model->tower_params = (int32_t)dpari_leastf(
+            1e-3 * out * (out + 3.0 * model->tower_ffn + 4.0 * model->tower_hidden), 2e9);
+        model->tower_ffn = value[DPARI_C_TOWER_OUT];
+        model->tower_inner = -3;
     }
-    m->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
-    switch (m->tower_inner) { /* dpari_towers explains the negative values */
+    model->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
+    switch (model->tower_inner) { /* dpari_towers explains the negative values */
     case -1:
-        m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
+        model->tower_inner =
+            dpari_config_product(model->tower_hidden, dpari_most(model->tower_merge, 1));
         break;
-    case -2: m->tower_inner = m->hidden; break;
+    case -2: model->tower_inner = model->hidden; break;
     case -3:
-        m->tower_inner = 0;
-        m->tower_mergers = 0;
+        model->tower_inner = 0;
+        model->tower_mergers = 0;
         break;
-    default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
+    default: model->tower_inner = (int32_t)dpari_most(model->tower_inner, 0); break;
     }
-    m->tower_tokens = dpari_config_given(m->tower_tokens, 1024);
-    if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
-        m->tower_layers = 0;
+    model->tower_tokens = dpari_config_given(model->tower_tokens, 1024);
+    if (model->tower_layers < 1 || model->tower_hidden < 1 ||
+        model->tower_hidden % model->tower_heads != 0) {
+        model->tower_layers = 0;
         dpari_config_note(state,
                           "its %s is not understood: its parameters and time are not included",
                           object == DPARI_OBJECT_VISION ? "vision_config" : "audio_config");
         return;
     }
     dpari_config_note(state, "a tower of %d layers in front of the model is included%s",
-                      m->tower_layers,
+                      model->tower_layers,
                       state->seen[object] && value[DPARI_M_LAYERS] > 0
                           ? ""
                           : ", as its type has one, though the file does not describe it");
     dpari_config_note(
         state, "its input is one of %d patches per sample; it runs in front of the first stage",
-        m->tower_tokens);
+        model->tower_tokens);
     if (whole == NULL && object == DPARI_OBJECT_VISION) {
         dpari_config_note(
             state, "model_type '%.*s' is not known: its projector is assumed to be one product",
@@ -2057,19 +2062,20 @@ static int dpari_config_scans(char letter)
 /* Counts the layers of each kind: which mix tokens by attention, windows or scans, and which have
  * experts. The letters of the file's lists or of the type's pattern say that. Letters for which the
  * file gives no sizes are replaced by full attention, or the file is rejected. */
-static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
+static dpar_status dpari_config_layers(dpar_model *model, dpari_config_state *state,
                                        const int32_t *value, const dpari_slice *type, dpar_why *why)
 {
     int32_t every = value[DPARI_C_PERIOD], full, i;
-    if (state->mixes > 0 && m->scan == 0) {
+    if (state->mixes > 0 && model->scan == 0) {
         for (i = 0; i < state->mixes; i++) {
-            if (dpari_config_scans(state->mix[i]) && m->scan_groups > 0 && m->scan_state > 0) {
-                m->scan = DPAR_MODEL_SCAN_DELTA;
+            if (dpari_config_scans(state->mix[i]) && model->scan_groups > 0 &&
+                model->scan_state > 0) {
+                model->scan = DPAR_MODEL_SCAN_DELTA;
             }
         }
     }
     /* a layer of these types has either a mixer or a feed-forward part, not both */
-    for (i = 0; i < state->mixes && m->pattern[0] == 's'; i++) {
+    for (i = 0; i < state->mixes && model->pattern[0] == 's'; i++) {
         if (state->mix[i] == 'S') {
             state->mix[i] = 's';
         } else if (state->mix[i] == 'F') {
@@ -2078,37 +2084,38 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
     }
     if (state->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
-            m->pattern[i] = m->scan > 0 ? 'S' : 'W';
+            model->pattern[i] = model->scan > 0 ? 'S' : 'W';
         }
         full = every - 1;
         if (value[DPARI_C_PERIOD_OFFSET] >= 0) {
             full = value[DPARI_C_PERIOD_OFFSET] % every;
         }
-        m->pattern[full] = 'F';
-        m->pattern[every] = 0;
+        model->pattern[full] = 'F';
+        model->pattern[every] = 0;
     }
-    if (value[DPARI_C_USES_WINDOW] == 0 || (m->window < 1 && m->scan == 0)) {
-        m->window = 0;
-        if (m->scan == 0) {
-            m->pattern[0] = 0;
+    if (value[DPARI_C_USES_WINDOW] == 0 || (model->window < 1 && model->scan == 0)) {
+        model->window = 0;
+        if (model->scan == 0) {
+            model->pattern[0] = 0;
         }
     }
-    if (m->window > 0 && state->mixes == 0 && m->pattern[0] == 0 && value[DPARI_M_WINDOW] > 0) {
+    if (model->window > 0 && state->mixes == 0 && model->pattern[0] == 0 &&
+        value[DPARI_M_WINDOW] > 0) {
         dpari_config_note(
             state, "'sliding_window'=%d was ignored: the file does not say which layers have it",
-            m->window);
+            model->window);
     }
-    for (i = 0; i < state->mixes && m->window < 1; i++) {
+    for (i = 0; i < state->mixes && model->window < 1; i++) {
         if (state->mix[i] == 'W') {
             state->mix[i] = 'F';
         }
     }
     /* most types put the experts into the last layer of each step, DeepSeek's into the first */
-    if (m->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+    if (model->expert_step > 1 && value[DPARI_M_EXPERT_OFFSET] < 0 && model->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
-        m->expert_offset = m->expert_step - 1;
+        model->expert_offset = model->expert_step - 1;
     }
-    for (i = 0; i < state->mixes && m->scan == 0; i++) {
+    for (i = 0; i < state->mixes && model->scan == 0; i++) {
         if (dpari_config_scans(state->mix[i])) {
             return dpari_say(DPAR_E_UNKNOWN, why,
                              "config.json: model_type '%.*s': its layers of linear attention, "
@@ -2116,117 +2123,120 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *state,
                              (int32_t)(type->length < 40 ? type->length : 40), type->text);
         }
     }
-    if (state->feeds > 0 && m->experts == 0) {
+    if (state->feeds > 0 && model->experts == 0) {
         state->feeds = 0;
     }
     if (state->feeds > 0) {
-        m->dense_layers = 0;
+        model->dense_layers = 0;
     }
-    dpari_model_kinds(m, state->mix, state->mixes, state->feed, state->feeds);
+    dpari_model_kinds(model, state->mix, state->mixes, state->feed, state->feeds);
     return DPAR_OK;
 }
 
 /* Overwrites single fields with members that are no fields of a model themselves. */
-static void dpari_config_others(dpar_model *m, dpari_config_state *state, const int32_t *value,
+static void dpari_config_others(dpar_model *model, dpari_config_state *state, const int32_t *value,
                                 const dpari_slice *activation)
 {
     if (value[DPARI_C_TIED] >= 0) {
-        m->tied = value[DPARI_C_TIED];
+        model->tied = value[DPARI_C_TIED];
     }
-    m->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], m->vocab);
+    model->vocab = dpari_config_given(value[DPARI_C_PADDED_VOCAB], model->vocab);
     if (value[DPARI_M_HIDDEN] < 0) {
-        m->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], m->hidden);
+        model->hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], model->hidden);
     }
     if (value[DPARI_C_Q_GATE] >= 0) {
-        m->q_gate = value[DPARI_C_Q_GATE];
+        model->q_gate = value[DPARI_C_Q_GATE];
     }
-    if (m->embed == m->hidden) {
-        m->embed = 0;
+    if (model->embed == model->hidden) {
+        model->embed = 0;
     }
     if (value[DPARI_C_NO_BIAS] > 0) {
-        m->biases = -1;
-    } else if (m->biases < 0 && value[DPARI_C_BIAS] > 0) {
-        m->biases = 0;
+        model->biases = -1;
+    } else if (model->biases < 0 && value[DPARI_C_BIAS] > 0) {
+        model->biases = 0;
     }
-    if (value[DPARI_C_GATED] >= 0 && m->family == DPAR_MODEL_FAMILY_T5) {
-        m->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
+    if (value[DPARI_C_GATED] >= 0 && model->family == DPAR_MODEL_FAMILY_T5) {
+        model->gated = value[DPARI_C_GATED] > 0 ? 1 : -1;
     }
-    if (m->family == DPAR_MODEL_FAMILY_LLAMA && m->gated == 0 &&
+    if (model->family == DPAR_MODEL_FAMILY_LLAMA && model->gated == 0 &&
         dpari_slice_is(activation, "relu2 relu xielu")) {
-        m->gated = -1;
+        model->gated = -1;
     }
-    if (m->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
-        m->vocab = 32000;
+    if (model->vocab < 1 && value[DPARI_C_MULTIPLE_OF] > 0) {
+        model->vocab = 32000;
         dpari_config_note(state, "no vocab_size: 32000 is assumed, as in Llama and Llama 2");
     }
 }
 
 /* Sets the fields of vision transformers. */
-static void dpari_config_image(dpar_model *m, const int32_t *value, const dpari_slice *architecture)
+static void dpari_config_image(dpar_model *model, const int32_t *value,
+                               const dpari_slice *architecture)
 {
-    m->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], m->image[0]);
-    m->image[1] = m->image[0];
-    m->channels = dpari_config_given(m->channels, 3);
+    model->image[0] = dpari_config_given(value[DPARI_C_IMAGE_SIDE], model->image[0]);
+    model->image[1] = model->image[0];
+    model->channels = dpari_config_given(model->channels, 3);
     if (dpari_slice_holds(architecture->text, architecture->length, "WithProjection")) {
-        m->out_channels = dpari_config_given(value[DPARI_C_PROJECTION_DIM], m->out_channels);
+        model->out_channels =
+            dpari_config_given(value[DPARI_C_PROJECTION_DIM], model->out_channels);
     }
-    if (m->family == DPAR_MODEL_FAMILY_DIT && m->hidden < 1) {
-        m->hidden = dpari_config_product(m->heads, m->head_width);
+    if (model->family == DPAR_MODEL_FAMILY_DIT && model->hidden < 1) {
+        model->hidden = dpari_config_product(model->heads, model->head_width);
     }
-    m->window = 0;
-    m->pattern[0] = 0;
+    model->window = 0;
+    model->pattern[0] = 0;
 }
 
 /* Sets the rows of learned positions. Token types and DeBERTa's relative positions are rows too. */
-static void dpari_config_positions(dpar_model *m, const int32_t *value)
+static void dpari_config_positions(dpar_model *model, const int32_t *value)
 {
-    if (m->positions > 0 && m->family == DPAR_MODEL_FAMILY_T5) {
-        m->positions = 2 * dpari_config_within(m->seq, 0, 1000000);
+    if (model->positions > 0 && model->family == DPAR_MODEL_FAMILY_T5) {
+        model->positions = 2 * dpari_config_within(model->seq, 0, 1000000);
         if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
-            m->channels = value[DPARI_C_MEL_BINS];
-            m->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
-            m->positions = m->image[0] + m->seq;
+            model->channels = value[DPARI_C_MEL_BINS];
+            model->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
+            model->positions = model->image[0] + model->seq;
         }
-    } else if (m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary && m->positions == 0) {
-        m->positions = dpari_config_given(m->seq, 2048);
+    } else if (model->family == DPAR_MODEL_FAMILY_GPT && !model->rotary && model->positions == 0) {
+        model->positions = dpari_config_given(model->seq, 2048);
         if (value[DPARI_C_POSITION_BUCKETS] > 0) {
             if (value[DPARI_C_BIASED_INPUT] == 0) {
-                m->positions = 0;
+                model->positions = 0;
             }
-            m->positions += 2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+            model->positions +=
+                2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
         }
-        m->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
-                                            m->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+        model->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
+                                                model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
 }
 
 /* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
  * trained with, so longer sequences are cut to 8192 tokens. */
-static void dpari_config_seq(dpar_model *m, dpari_config_state *state)
+static void dpari_config_seq(dpar_model *model, dpari_config_state *state)
 {
-    if (m->seq == 0) {
-        switch (m->family) {
-        case DPAR_MODEL_FAMILY_T5: m->seq = 512; break;
-        case DPAR_MODEL_FAMILY_GPT: m->seq = 2048; break;
-        default: m->seq = 8192; break;
+    if (model->seq == 0) {
+        switch (model->family) {
+        case DPAR_MODEL_FAMILY_T5: model->seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: model->seq = 2048; break;
+        default: model->seq = 8192; break;
         }
     }
-    if (m->seq > 8192) {
+    if (model->seq > 8192) {
         dpari_config_note(state, "8192 tokens per sample are assumed, the file allows %d: set seq",
-                          m->seq);
-        m->seq = 8192;
+                          model->seq);
+        model->seq = 8192;
     }
 }
 
 /* Sets the tower of a multi-modal language model. Only one is modelled: that for images, if there
  * is one, otherwise that for audio. */
-static void dpari_config_towers(dpar_model *m, dpari_config_state *state)
+static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
 {
     const int audio = state->seen[DPARI_OBJECT_AUDIO];
     const int vision = state->seen[DPARI_OBJECT_VISION] ||
                        dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]) != NULL;
-    if ((vision || audio) && m->family <= DPAR_MODEL_FAMILY_LLAMA) {
-        dpari_config_tower(m, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
+    if ((vision || audio) && model->family <= DPAR_MODEL_FAMILY_LLAMA) {
+        dpari_config_tower(model, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
     }
     if (vision && audio) {
         dpari_config_note(state, "'audio_config': its tower is not included");
@@ -2354,7 +2364,8 @@ static int dpari_model_is_json(const char *text, size_t bytes)
 }
 
 /* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
-static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+static dpar_status dpari_model_file(dpar_model *model, const char *text, size_t bytes,
+                                    dpar_why *why)
 {
     dpar_status st;
     size_t end = bytes;
@@ -2362,17 +2373,18 @@ static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t byte
         end--;
     }
     if (end == 0 || end == bytes || text[end] != ',') {
-        return dpari_model_config(m, text, bytes, why);
+        return dpari_model_config(model, text, bytes, why);
     }
-    st = dpari_model_config(m, text, end, why);
+    st = dpari_model_config(model, text, end, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_model_settings(m, text + end + 1, bytes - end - 1, why);
+    return dpari_model_settings(model, text + end + 1, bytes - end - 1, why);
 }
 
 /* Reads "FAMILY:settings" or "PRESET,settings". */
-static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+static dpar_status dpari_model_text(dpar_model *model, const char *text, size_t bytes,
+                                    dpar_why *why)
 {
     dpar_status st;
     size_t first = 0, colon = 0;
@@ -2387,15 +2399,15 @@ static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t byte
         colon++;
     }
     if (colon < first) {
-        st = dpari_model_family(m, text, colon, bytes, why);
-        dpari_copy_text(m->name, sizeof(m->name), text, colon);
+        st = dpari_model_family(model, text, colon, bytes, why);
+        dpari_copy_text(model->name, sizeof(model->name), text, colon);
         return st;
     }
-    st = dpari_model_named(m, text, first, why);
+    st = dpari_model_named(model, text, first, why);
     if (st != DPAR_OK || first == bytes) {
         return st;
     }
-    return dpari_model_settings(m, text + first + 1, bytes - first - 1, why);
+    return dpari_model_settings(model, text + first + 1, bytes - first - 1, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,

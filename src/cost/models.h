@@ -8,9 +8,9 @@
 #include "workload.h"
 
 /* Finds a model by its name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), in upper or lower
- * case. *m is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the message
- * names similar models, if there are any. */
-DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
+ * case. *model is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the
+ * message names similar models, if there are any. */
+DPAR_API dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why);
 /* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
  * from 0. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
@@ -31,13 +31,14 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     a year may follow, as in core@2024, and selects the software of that time
  *
  * seq=32k is 32768, and image=224 is a square. Preset names may be in upper or lower case. A
- * config.json is one of transformers, with MoE and MLA families; unknown members are skipped. *m is
- * written on success only. O(bytes).
+ * config.json is one of transformers, with MoE and MLA families; unknown members are skipped.
+ * *model is written on success only. O(bytes).
  *
  * Fails with DPAR_E_UNKNOWN for a preset, family or model_type that does not exist here. Fails with
  * DPAR_E_PARSE for a setting that cannot be read, and for a config.json that is not JSON or lacks a
  * member that is needed. Fails with DPAR_E_RANGE for a number of a config.json outside 0..2^31 - 1.
  * The message names the setting or member. */
-DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                     dpar_why *why);
 
 #endif

@@ -7,35 +7,38 @@
 #include "terms.h"
 
 /* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
-static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
+static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                  double *layers, double *again)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t rank, k;
     *layers = *again = 0.0;
-    if (w->layer[i].kind != DPAR_LAYER_BLOCK) {
-        *layers = w->layer[i].count;
+    if (work->layer[i].kind != DPAR_LAYER_BLOCK) {
+        *layers = work->layer[i].count;
         return;
     }
-    for (rank = 0; rank < s->pp; rank++) {
-        double mine = dpari_stage_blocks(w, s, rank, i), all = 0.0;
-        for (k = 0; k < w->layers; k++) {
-            all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
+    for (rank = 0; rank < strategy->pp; rank++) {
+        double mine = dpari_stage_blocks(work, strategy, rank, i), all = 0.0;
+        for (k = 0; k < work->layers; k++) {
+            all += work->layer[k].kind == DPAR_LAYER_BLOCK
+                       ? dpari_stage_blocks(work, strategy, rank, k)
+                       : 0.0;
         }
         *layers += mine;
-        if (s->recompute != DPAR_RECOMPUTE_FULL) {
+        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
             continue;
         }
-        if (s->recompute_layers > 0 && all > s->recompute_layers) {
-            mine *= s->recompute_layers / all; /* the recomputed share of the stage's layers */
+        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
+            mine *=
+                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
         }
         *again += mine;
     }
 }
 
 /* Adds what the layers send in the micro-batches of a step. */
-static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
-                                    dpar_traffic *t)
+static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *strategy,
+                                    double ranks, dpar_traffic *t)
 {
     int32_t i, what, kind;
     for (i = 0; i < job->work->layers; i++) {
@@ -43,13 +46,13 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
         double layers, again;
         dpari_zero(&tally, sizeof(tally));
         tally.ranks = ranks;
-        dpari_tally_layer(job, s, i, &tally);
-        dpari_traffic_layers(job, s, i, &layers, &again);
+        dpari_tally_layer(job, strategy, i, &tally);
+        dpari_traffic_layers(job, strategy, i, &layers, &again);
         for (what = 0; what < DPAR_TRAFFIC_COUNT; what++) {
             for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
                 double back = job->work->trains ? tally.backward[what][kind] : 0.0;
                 t->bytes[what][kind] +=
-                    s->micro_batches *
+                    strategy->micro_batches *
                     ((layers + again) * tally.forward[what][kind] + layers * back);
             }
         }
@@ -58,33 +61,34 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
 
 /* Adds the all-reduce of the weights that are not cut: with sequence parallelism a rank has their
  * gradients for its own tokens only, so they are summed once per step. */
-static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
+static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *strategy,
+                                   dpari_tally *tally)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     double params = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->layers; i++) {
-        for (k = 0; k < w->layer[i].ops; k++) {
-            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
-            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+    for (i = 0; i < work->layers; i++) {
+        for (k = 0; k < work->layer[i].ops; k++) {
+            const dpari_layer_op *op = &work->op[work->layer[i].first + k];
+            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * work->layer[i].count : 0.0;
         }
     }
-    if (s->sp && w->trains) {
-        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, s->tp,
+    if (strategy->sp && work->trains) {
+        dpari_tally_add(tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, strategy->tp,
                         params * job->recipe.reduced, 0.0, 1.0);
     }
 }
 
 /* Returns the weights of the first two units that have weights, or of the last two if step is -1.
  */
-static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
+static double dpari_traffic_ends(const dpar_workload *work, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
     double sum = 0.0, left = 2.0;
     int32_t i;
-    for (i = step > 0 ? 0 : w->layers - 1; i >= 0 && i < w->layers; i += step) {
+    for (i = step > 0 ? 0 : work->layers - 1; i >= 0 && i < work->layers; i += step) {
         double each = experts ? layers->of[i].expert_params : layers->of[i].params;
-        double n = each > 0.0 ? dpari_leastf(left, w->layer[i].count) : 0.0;
+        double n = each > 0.0 ? dpari_leastf(left, work->layer[i].count) : 0.0;
         sum += n * each;
         left -= n;
     }
@@ -93,34 +97,35 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
 
 /* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
  * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
-static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
-                                   const dpari_layers *layers, dpari_tally *t)
+static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *strategy,
+                                   const dpari_layers *layers, dpari_tally *tally)
 {
-    double m = s->micro_batches, bytes = job->recipe.gathered;
+    double m = strategy->micro_batches, bytes = job->recipe.gathered;
     int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
-    if (s->zero != 3 || s->pp != 1 || !job->work->trains) {
+    if (strategy->zero != 3 || strategy->pp != 1 || !job->work->trains) {
         return;
     }
-    ranks[0] = (int32_t)dpari_zero_ranks(s);
-    ranks[1] = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    ranks[0] = (int32_t)dpari_zero_ranks(strategy);
+    ranks[1] = (int32_t)((int64_t)strategy->tp * strategy->dp * strategy->cp /
+                         ((int64_t)strategy->ep * strategy->etp));
     for (experts = 0; experts < 2; experts++) {
         double here = dpari_traffic_ends(job->work, layers, experts, -1) * m +
                       dpari_traffic_ends(job->work, layers, experts, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes, 0.0,
-                        -1.0);
+        dpari_tally_add(tally, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, ranks[experts], here * bytes,
+                        0.0, -1.0);
     }
 }
 
 /* Returns the number of neighbouring chunks on different ranks. */
-static double dpari_traffic_borders(const dpar_strategy *s)
+static double dpari_traffic_borders(const dpar_strategy *strategy)
 {
     double n = 0.0;
     int32_t rank, v;
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    for (rank = 0; rank < s->pp; rank++) {
-        for (v = 0; v < s->vp; v++) {
-            int64_t c = dpari_chunk_of(s, rank, v);
-            int next_here = v + 1 < s->vp && dpari_chunk_of(s, rank, v + 1) == c + 1;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    for (rank = 0; rank < strategy->pp; rank++) {
+        for (v = 0; v < strategy->vp; v++) {
+            int64_t c = dpari_chunk_of(strategy, rank, v);
+            int next_here = v + 1 < strategy->vp && dpari_chunk_of(strategy, rank, v + 1) == c + 1;
             n += c + 1 < chunks && !next_here;
         }
     }
@@ -129,29 +134,29 @@ static double dpari_traffic_borders(const dpar_strategy *s)
 
 /* Adds the messages of the micro-batches, and the gradient of an embedding that the first and the
  * last stage share. */
-static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
-                                      const dpari_layers *layers, dpari_tally *t)
+static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpari_layers *layers, dpari_tally *tally)
 {
-    const dpar_workload *w = job->work;
-    double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
+    const dpar_workload *work = job->work;
+    double ways = work->trains ? 2.0 : 1.0, send = 0.0, table = (double)work->vocab * work->hidden;
     int32_t i, tied = 0;
-    for (i = 0; i < w->layers; i++) {
-        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+    for (i = 0; i < work->layers; i++) {
+        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             send = dpari_mostf(send, layers->of[i].send);
         }
         /* a head with fewer weights than the table shares it with the embedding */
-        tied |=
-            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
+        tied |= work->layer[i].kind == DPAR_LAYER_HEAD && work->vocab > 0 &&
+                dpari_layer_params(work, i) < table;
     }
-    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, s->pp, send / s->tp, 0.0,
-                    ways * s->micro_batches * dpari_traffic_borders(s));
-    if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
-        t->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
-            2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
+    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
+                    0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
+    if (tied && dpari_ends_apart(strategy) && work->trains) { /* a pair for each rank of a stage */
+        tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
+            2.0 * tally->ranks * (table / strategy->tp * job->recipe.reduced);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s,
+DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
                                             dpar_traffic *t)
 {
     dpari_layers layers;
@@ -160,16 +165,16 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     int32_t i, kind;
     dpari_zero(t, sizeof(*t));
     dpari_zero(&tally, sizeof(tally));
-    tally.ranks = (double)dpar_strategy_ranks(s) / s->pp;
-    dpari_price_layers(job, s, &layers);
-    dpari_traffic_of_layers(job, s, tally.ranks, t);
-    for (i = 0; i < s->pp; i++) {
-        dpari_price_stage(job, s, &layers, i, &st);
-        dpari_tally_data(job, s, &st, &tally);
+    tally.ranks = (double)dpar_strategy_ranks(strategy) / strategy->pp;
+    dpari_price_layers(job, strategy, &layers);
+    dpari_traffic_of_layers(job, strategy, tally.ranks, t);
+    for (i = 0; i < strategy->pp; i++) {
+        dpari_price_stage(job, strategy, &layers, i, &st);
+        dpari_tally_data(job, strategy, &st, &tally);
     }
-    dpari_traffic_of_turns(job, s, &layers, &tally);
-    dpari_traffic_of_norms(job, s, &tally);
-    dpari_traffic_of_pipeline(job, s, &layers, &tally);
+    dpari_traffic_of_turns(job, strategy, &layers, &tally);
+    dpari_traffic_of_norms(job, strategy, &tally);
+    dpari_traffic_of_pipeline(job, strategy, &layers, &tally);
     for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
         for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
             t->bytes[i][kind] += tally.backward[i][kind];

@@ -57,6 +57,7 @@ typedef struct dpar_traffic {
  *    8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
-DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
+                                 dpar_traffic *t);
 
 #endif

@@ -46,9 +46,9 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
 /* Executes one exchange of a plan with dpar_attention_ulysses, for attention of your own between
  * two exchanges.
  *
- * array: DPAR_ATTENTION_Q, ... DPAR_ATTENTION_OUT.
- * back:  0 fills out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1 is
- *        the opposite, and also the gradient of 0: copies of a group are added.
+ * array:   DPAR_ATTENTION_Q, ... DPAR_ATTENTION_OUT.
+ * back:    0 fills out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1
+ *          is the opposite, and also the gradient of 0: copies of a group are added.
  * in, out: must not overlap.
  *
  * Collective: one all-to-all-v or one pass. The top of this file gives the traffic. Fails with
