@@ -3261,7 +3261,7 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
         return dpari_hx_collect_box(x, w, field, &w->all);
     }
     st = dpari_hx_collect_box(x, w, field, &w->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].halo, x->rank, n, &slab); n++) {
         st = dpari_hx_collect_box(x, w, field, &slab);
     }
     return st;

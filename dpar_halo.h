@@ -733,7 +733,7 @@ typedef struct dpari_hx_line {
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
-    const dpar_halo *h;
+    const dpar_halo *halo;
     int32_t rank, compact;
     int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
@@ -1045,7 +1045,7 @@ DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int3
 
 typedef struct dpari_hx_walk {
     dpar_halo_cursor walk;
-    dpar_halo h;
+    dpar_halo halo;
     int32_t rank, direction, moves;
     int32_t dim;        /* -1: all at once */
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
@@ -1541,58 +1541,60 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  */
 
 /* The table of a field; NULL: the host's memory. */
-DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
-    return f->mem && f->mem->move ? f->mem : NULL;
+    return field->mem && field->mem->move ? field->mem : NULL;
 }
 
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field)
 {
-    return f->components > 0 ? f->components : 1;
+    return field->components > 0 ? field->components : 1;
 }
 
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field)
 {
-    return f->wire_type != DPAR_TYPE_NONE ? f->wire_type : f->type;
+    return field->wire_type != DPAR_TYPE_NONE ? field->wire_type : field->type;
 }
 
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field)
 {
-    return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
+    return field->pair == DPAR_HALO_PAIR_U   ? field + 1
+           : field->pair == DPAR_HALO_PAIR_V ? field - 1
+                                             : NULL;
 }
 
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
 {
-    return f->pair != 0 && (turn & 1) != 0;
+    return field->pair != 0 && (turn & 1) != 0;
 }
 
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn)
 {
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
-    return f->vector && (turn == 2 || turned);
+    const int turned = field->pair != 0 && turn == (field->pair == DPAR_HALO_PAIR_U ? 1 : 3);
+    return field->vector && (turn == 2 || turned);
 }
 
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 {
     int32_t d;
-    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
-        if (!(h->periodic >> d & 1u)) {
+    for (d = 0; d < box->dims && !halo->folds && !halo->poles && !halo->cube; d++) {
+        if (!(halo->periodic >> d & 1u)) {
             box->lo[d] = dpari_most(box->lo[d], 0);
-            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(halo, d));
         }
     }
 }
 
-DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
     int32_t d;
-    if (!dpar_halo_box(h, rank, all)) {
+    if (!dpar_halo_box(halo, rank, all)) {
         return 0;
     }
-    if (!dpar_halo_owned(h, rank, own)) {
+    if (!dpar_halo_owned(halo, rank, own)) {
         *own = *all;
         for (d = 0; d < all->dims; d++) {
             own->hi[d] = own->lo[d];
@@ -1601,87 +1603,89 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
     return 1;
 }
 
-DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field)
 {
-    return f->array_halo ? f->array_halo : f->halo;
+    return field->array_halo ? field->array_halo : field->halo;
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
-DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
+                                   int32_t rank)
 {
     dpar_box own, all, first, whole; /* these two: of the array */
-    int64_t step = dpari_hx_components(f);
+    int64_t step = dpari_hx_components(field);
     int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->h = f->halo;
-    a->rank = rank;
-    a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
-                dpari_hx_boxes(dpari_hx_array_halo(f), rank, &first, &whole);
-    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
-        a->low[d] = own.lo[d] - all.lo[d];
-        a->own[d] = own.hi[d] - own.lo[d];
-        a->inner[d] = own.lo[d] - first.lo[d];
-        a->origin[d] = f->compact_halo ? 0 : own.lo[d] - whole.lo[d];
-        a->stride[d] = step;
-        step *= f->compact_halo ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+    dpari_zero(array, sizeof *array);
+    array->halo = field->halo;
+    array->rank = rank;
+    array->component = 1;
+    array->exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
+                    dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    for (d = field->halo->grid.dims - 1; d >= 0 && array->exists; d--) {
+        array->low[d] = own.lo[d] - all.lo[d];
+        array->own[d] = own.hi[d] - own.lo[d];
+        array->inner[d] = own.lo[d] - first.lo[d];
+        array->origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
+        array->stride[d] = step;
+        step *= field->compact_halo ? dpari_most(array->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
-DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field)
 {
     int32_t d;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        if (f->stride[d] != 0) {
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        if (field->stride[d] != 0) {
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
+                                      int32_t rank)
 {
     int32_t d;
-    dpari_hx_dense(a, f, rank);
-    a->compact = f->compact_halo != NULL;
-    a->elsewhere = dpari_hx_mem(f) != NULL;
-    a->component = f->component_stride != 0 ? f->component_stride : 1;
-    if (dpari_hx_strided(f)) {
-        for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->first[d] + a->inner[d];
-            a->stride[d] = f->stride[d];
+    dpari_hx_dense(array, field, rank);
+    array->compact = field->compact_halo != NULL;
+    array->elsewhere = dpari_hx_mem(field) != NULL;
+    array->component = field->component_stride != 0 ? field->component_stride : 1;
+    if (dpari_hx_strided(field)) {
+        for (d = 0; d < field->halo->grid.dims; d++) {
+            array->origin[d] = field->first[d] + array->inner[d];
+            array->stride[d] = field->stride[d];
         }
     }
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo;
+    const dpar_halo *halo = field->halo;
     int32_t d;
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->window[d].kernel != 0) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->window[d].kernel != 0) {
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->compact_halo &&
-           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
+    return !halo->folds && !halo->poles && !halo->cube && !halo->owner && !field->compact_halo &&
+           (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
 /* ---- where boxes lie --------------------------------------------------------------------------
  */
 
 /* The slab of the compact form that a box begins in; elements before it. */
-static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                                    dpar_box *slab, int64_t *before)
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,
+                                    int32_t components, dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;
     *before = 0;
-    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+    if (!dpari_hx_boxes(array->halo, array->rank, &own, &all)) {
         return 0;
     }
-    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+    for (n = 0; dpar_halo_slab(array->halo, array->rank, n, slab); n++) {
         int64_t points = 1;
         int inside = 1;
         for (d = 0; d < slab->dims; d++) {
@@ -1699,36 +1703,36 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
 }
 
 /* Finds the place in an array of the box that begins at local point at[]. */
-DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
-                                         int32_t components, dpari_hx_spot *p)
+DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int64_t *at,
+                                         int32_t components, dpari_hx_spot *spot)
 {
-    const int32_t dims = a->h->grid.dims;
+    const int32_t dims = array->halo->grid.dims;
     int32_t d, own = 1;
     dpar_box slab;
     int64_t step = components;
     for (d = 0; d < dims; d++) {
-        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+        own = own && at[d] >= array->low[d] && at[d] < array->low[d] + array->own[d];
     }
-    p->part = DPARI_HX_OWN;
-    p->at = 0;
-    p->stride[dims] = a->component;
-    if (a->compact && !own) {
-        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
-            p->part = -1; /* where a star has nothing */
+    spot->part = DPARI_HX_OWN;
+    spot->at = 0;
+    spot->stride[dims] = array->component;
+    if (array->compact && !own) {
+        if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
+            spot->part = -1; /* where a star has nothing */
             return;
         }
-        p->part = DPARI_HX_HALOS;
-        p->stride[dims] = 1;
+        spot->part = DPARI_HX_HALOS;
+        spot->stride[dims] = 1;
         for (d = dims - 1; d >= 0; d--) {
-            p->stride[d] = step;
-            p->at += (at[d] - slab.lo[d]) * step;
+            spot->stride[d] = step;
+            spot->at += (at[d] - slab.lo[d]) * step;
             step *= slab.hi[d] - slab.lo[d];
         }
         return;
     }
     for (d = 0; d < dims; d++) {
-        p->stride[d] = a->stride[d];
-        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+        spot->stride[d] = array->stride[d];
+        spot->at += (array->origin[d] + at[d] - array->low[d]) * array->stride[d];
     }
 }
 
@@ -1754,27 +1758,30 @@ DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    return x->part[it->mine] + it->mine_at;
+    return x->part[item->mine] + item->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
+    const dpari_hx_peer *peer = &x->peer[item->peer < 0 ? 0 : item->peer];
+    if (item->peer < 0) {
+        return x->part[item->theirs];
     }
-    if (it->direct) {
-        return p->at[it->theirs];
+    if (item->direct) {
+        return peer->at[item->theirs];
     }
-    return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    return peer->world >= 0 || peer->reached ? peer->staging + dpari_hx_parity(x) * peer->turn
+                                             : x->arrivals;
 }
 
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+    return dpari_hx_base(x, item) + (item->direct ? item->theirs_at : item->take_at);
 }
 
 /* ==== halo/halo_apart.c ==== */
@@ -1798,59 +1805,59 @@ typedef struct dpari_hx_cells {
 } dpari_hx_cells;
 
 /* The elements of a part of a field; 0: none. */
-static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
-                                        dpari_hx_cells *g)
+static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t rank, int32_t part,
+                                        dpari_hx_cells *cells)
 {
-    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
-    dpari_hx_array a;
+    const int32_t dims = field->halo->grid.dims, components = dpari_hx_components(field);
+    dpari_hx_array array;
     dpari_hx_spot spot;
     dpar_box own, all, slab;
     int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
     int32_t d;
-    dpari_zero(g, sizeof *g);
-    g->unit = dpar_type_bytes(f->type);
-    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
+    dpari_zero(cells, sizeof *cells);
+    cells->unit = dpar_type_bytes(field->type);
+    if (!dpari_hx_boxes(field->halo, rank, &own, &all)) {
         return 0;
     }
     if (part == DPARI_HX_HALOS) {
-        for (d = 0; f->compact_halo && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+        for (d = 0; field->compact_halo && dpar_halo_slab(field->halo, rank, d, &slab); d++) {
             points += dpar_box_volume(&slab) * components;
         }
-        g->base = (int64_t)(uintptr_t)f->compact_halo;
-        g->dims = 1;
-        g->stride[0] = g->unit;
-        g->last[0] = points - 1;
+        cells->base = (int64_t)(uintptr_t)field->compact_halo;
+        cells->dims = 1;
+        cells->stride[0] = cells->unit;
+        cells->last[0] = points - 1;
         return points > 0;
     }
-    dpari_hx_array_of(&a, f, rank);
+    dpari_hx_array_of(&array, field, rank);
     slab = all;
-    dpari_hx_inside(f->halo, &slab);
+    dpari_hx_inside(field->halo, &slab);
     for (d = 0; d < dims; d++) {
-        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
-        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
-        if (!f->data || g->last[d] < 0) {
+        at[d] = array.compact ? array.low[d] : slab.lo[d] - all.lo[d];
+        cells->last[d] = (array.compact ? array.own[d] : slab.hi[d] - slab.lo[d]) - 1;
+        if (!field->data || cells->last[d] < 0) {
             return 0;
         }
     }
-    dpari_hx_place(&a, at, components, &spot);
-    g->dims = dims + 1;
-    g->last[dims] = components - 1;
+    dpari_hx_place(&array, at, components, &spot);
+    cells->dims = dims + 1;
+    cells->last[dims] = components - 1;
     for (d = 0; d <= dims; d++) {
-        g->stride[d] = spot.stride[d] * g->unit;
+        cells->stride[d] = spot.stride[d] * cells->unit;
     }
-    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
+    cells->base = (int64_t)(uintptr_t)field->data + spot.at * cells->unit;
     return 1;
 }
 
 /* Where they begin and end. */
-static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
 {
     int32_t d;
-    span[0] = g->base;
-    span[1] = g->base + g->unit;
-    for (d = 0; d < g->dims; d++) {
-        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
-        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
+    span[0] = cells->base;
+    span[1] = cells->base + cells->unit;
+    for (d = 0; d < cells->dims; d++) {
+        span[0] += dpari_least(cells->stride[d] * cells->last[d], 0);
+        span[1] += dpari_most(cells->stride[d] * cells->last[d], 0);
     }
 }
 
@@ -1863,46 +1870,48 @@ typedef struct dpari_hx_sums {
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
 
-static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least,
+static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
-    int32_t k = z->n, i;
+    int32_t k = sums->n, i;
     if (least == most) { /* of one point */
         return;
     }
     if (step < 0) {
-        dpari_hx_add_step(z, -step, -most, -least);
+        dpari_hx_add_step(sums, -step, -most, -least);
         return;
     }
-    while (k > 0 && z->step[k - 1] < step) {
+    while (k > 0 && sums->step[k - 1] < step) {
         k--;
     }
-    if (k == 0 || z->step[k - 1] != step) {
-        for (i = z->n++; i > k; i--) {
-            z->step[i] = z->step[i - 1];
-            z->least[i] = z->least[i - 1];
-            z->most[i] = z->most[i - 1];
+    if (k == 0 || sums->step[k - 1] != step) {
+        for (i = sums->n++; i > k; i--) {
+            sums->step[i] = sums->step[i - 1];
+            sums->least[i] = sums->least[i - 1];
+            sums->most[i] = sums->most[i - 1];
         }
-        z->step[k] = step;
-        z->least[k] = z->most[k] = 0;
+        sums->step[k] = step;
+        sums->least[k] = sums->most[k] = 0;
         k++;
     }
-    z->least[k - 1] += least;
-    z->most[k - 1] += most;
+    sums->least[k - 1] += least;
+    sums->most[k - 1] += most;
 }
 
 /* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
-static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
-    if (k == z->n) {
-        return sum >= z->low && sum <= z->high;
+    if (k == sums->n) {
+        return sum >= sums->low && sum <= sums->high;
     }
-    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
-    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
-    for (; t <= last && z->left > 0; t++) {
-        z->left--;
-        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
+    t = dpari_most(sums->least[k],
+                   -dpari_floor_div(sum + sums->highest[k] - sums->low, sums->step[k]));
+    last = dpari_least(sums->most[k],
+                       dpari_floor_div(sums->high - sum - sums->lowest[k], sums->step[k]));
+    for (; t <= last && sums->left > 0; t++) {
+        sums->left--;
+        if (dpari_hx_meets(sums, k + 1, sum + t * sums->step[k])) {
             return 1;
         }
     }
@@ -1914,25 +1923,25 @@ static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {
-    dpari_hx_sums z;
+    dpari_hx_sums sums;
     int32_t d;
     int meet;
-    dpari_zero(&z, sizeof z);
+    dpari_zero(&sums, sizeof sums);
     for (d = 0; d < a->dims; d++) {
-        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
+        dpari_hx_add_step(&sums, a->stride[d], -a->last[d], 0);
     }
     for (d = 0; d < b->dims; d++) {
-        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
+        dpari_hx_add_step(&sums, b->stride[d], 0, b->last[d]);
     }
-    for (d = z.n - 1; d > 0; d--) {
-        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
-        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
+    for (d = sums.n - 1; d > 0; d--) {
+        sums.lowest[d - 1] = sums.lowest[d] + sums.step[d] * sums.least[d];
+        sums.highest[d - 1] = sums.highest[d] + sums.step[d] * sums.most[d];
     }
-    z.low = 1 - b->unit;
-    z.high = a->unit - 1;
-    z.left = *left - DPARI_HX_PAIR;
-    meet = dpari_hx_meets(&z, 0, b->base - a->base);
-    *left = z.left;
+    sums.low = 1 - b->unit;
+    sums.high = a->unit - 1;
+    sums.left = *left - DPARI_HX_PAIR;
+    meet = dpari_hx_meets(&sums, 0, b->base - a->base);
+    *left = sums.left;
     return meet;
 }
 
@@ -1940,9 +1949,9 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
 static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
                                           int32_t q, int64_t *left)
 {
-    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
+    const dpar_halo_field *field = &fields[p / 2], *g = &fields[q / 2];
     dpari_hx_cells a, b;
-    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
+    return dpari_hx_mem(field) == dpari_hx_mem(g) && dpari_hx_cells_of(field, rank, p % 2, &a) &&
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
@@ -2526,52 +2535,54 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_str
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
  * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
+static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
-    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
-    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+    if (!dpari_hx_boxes(halo, walk->rank, &own, &all)) {
         return;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        const int wraps = (int)(h->periodic >> d & 1u);
-        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
-        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
-        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
-        if (d == w->dim) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        const int wraps = (int)(halo->periodic >> d & 1u);
+        const int rows =
+            d > walk->dim && step->along != DPARI_HX_CUT && halo->shape != DPAR_STENCIL_STAR;
+        walk->low[d] = d == walk->dim ? 0 : own.lo[d] - all.lo[d];
+        walk->own = d == walk->cut ? own.hi[d] - own.lo[d] : walk->own;
+        if (d == walk->dim) {
             continue;
         }
-        if (d == cut ? d == w->cut : rows) {
-            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
-            w->after[d] =
-                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        if (d == cut ? d == walk->cut : rows) {
+            walk->before[d] = wraps ? halo->low[d] : dpari_least(halo->low[d], own.lo[d]);
+            walk->after[d] =
+                wraps ? halo->high[d]
+                      : dpari_least(halo->high[d], dpar_halo_points(halo, d) - own.hi[d]);
         }
-        w->h.low[d] = w->h.high[d] = 0;
+        walk->halo.low[d] = walk->halo.high[d] = 0;
     }
 }
 
 /* Returns what is exchanged: halos, or shared points only. */
-DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
-    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+    return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
 /* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
  * turned), no own point may be the image of another one, and the CPU must compute the sums. */
-static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *step, int32_t moves)
 {
-    const dpar_halo *h = f->halo;
-    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
-           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+    const dpar_halo *halo = field->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD &&
+           !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
 /* The local box, from 0 on. */
-static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
     int32_t d;
-    if (!dpari_hx_boxes(h, rank, &own, local)) {
+    if (!dpari_hx_boxes(halo, rank, &own, local)) {
         return 0;
     }
     for (d = 0; d < local->dims; d++) {
@@ -2581,77 +2592,78 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
-    dpari_zero(w, sizeof *w);
-    w->h = *f->halo;
-    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
-    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
-    w->rank = rank;
-    w->direction = direction;
-    w->moves = moves;
-    w->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(f, step, moves) &&
-                dpari_hx_local(f->halo, rank, &w->clear);
-    if (step->number >= w->h.grid.dims ||
-        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+    dpari_zero(walk, sizeof *walk);
+    walk->halo = *field->halo;
+    walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
+    walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
+    walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
+    walk->rank = rank;
+    walk->direction = direction;
+    walk->moves = moves;
+    walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
+                   dpari_hx_local(field->halo, rank, &walk->clear);
+    if (step->number >= walk->halo.grid.dims ||
+        (beside && (walk->cut < 0 || walk->halo.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
     }
     if (step->number >= 0) {
-        dpari_hx_widen(w, f->halo, step);
+        dpari_hx_widen(walk, field->halo, step);
     }
-    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
 }
 
 /* The walk itself; of halos beside halos once for those below and once for those above. */
-static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
+static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    if (dpar_halo_next(&w->walk, t)) {
+    if (dpar_halo_next(&walk->walk, transfer)) {
         return 1;
     }
-    if (w->cut < 0 || w->above) {
+    if (walk->cut < 0 || walk->above) {
         return 0;
     }
-    w->above = 1;
-    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
-           dpar_halo_next(&w->walk, t);
+    walk->above = 1;
+    return dpar_halo_first(&walk->walk, &walk->halo, walk->rank, walk->direction, walk->moves,
+                           NULL) == DPAR_OK &&
+           dpar_halo_next(&walk->walk, transfer);
 }
 
-static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
+static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t c = w->cut;
+    const int32_t c = walk->cut;
     int32_t d;
     do {
-        if (!dpari_hx_advance(w, t)) {
+        if (!dpari_hx_advance(walk, transfer)) {
             return 0;
         }
-    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
-    for (d = 0; d < t->dims && w->dim >= 0; d++) {
-        t->mine[d] += w->low[d] - w->before[d];
-        t->theirs[d] += w->low[d] - w->before[d];
-        t->extent[d] += w->before[d] + w->after[d];
+    } while (c >= 0 && (walk->above ? walk->after[c] : walk->before[c]) == 0);
+    for (d = 0; d < transfer->dims && walk->dim >= 0; d++) {
+        transfer->mine[d] += walk->low[d] - walk->before[d];
+        transfer->theirs[d] += walk->low[d] - walk->before[d];
+        transfer->extent[d] += walk->before[d] + walk->after[d];
     }
     if (c >= 0) {
-        t->mine[c] += w->above ? w->before[c] + w->own : 0;
-        t->theirs[c] = t->mine[c];
-        t->extent[c] = w->above ? w->after[c] : w->before[c];
+        transfer->mine[c] += walk->above ? walk->before[c] + walk->own : 0;
+        transfer->theirs[c] = transfer->mine[c];
+        transfer->extent[c] = walk->above ? walk->after[c] : walk->before[c];
     }
     return 1;
 }
 
 /* Removes a peer's box from the clear part, with as few other points as possible. */
-static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+static void dpari_hx_keep_off(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
-    dpar_box *b = &w->clear;
+    dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
     double least = 0.0; /* of what is clear */
-    for (d = 0; d < t->dims; d++) {
-        const double n = (double)(b->hi[d] - b->lo[d]);
-        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
-        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+    for (d = 0; d < transfer->dims; d++) {
+        const double n = (double)(box->hi[d] - box->lo[d]);
+        const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
+        const double beyond = (double)(box->hi[d] - transfer->mine[d]) / n;
         if (d == 0 || dpari_leastf(below, beyond) < least) {
             least = dpari_leastf(below, beyond);
             best = d;
@@ -2659,19 +2671,19 @@ static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
         }
     }
     if (above) {
-        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+        box->hi[best] = dpari_most(transfer->mine[best], box->lo[best]);
     } else {
-        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+        box->lo[best] = dpari_least(transfer->mine[best] + transfer->extent[best], box->hi[best]);
     }
 }
 
 /* True if any point of a box is clear. */
-static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
-            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+    for (d = 0; d < transfer->dims; d++) {
+        if (dpari_most(transfer->mine[d], walk->clear.lo[d]) >=
+            dpari_least(transfer->mine[d] + transfer->extent[d], walk->clear.hi[d])) {
             return 0;
         }
     }
@@ -2679,19 +2691,19 @@ static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
 }
 
 /* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
-static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t d = w->side / 2, above = w->side % 2;
-    dpar_transfer *r = &w->rest;
+    const int32_t d = walk->side / 2, above = walk->side % 2;
+    dpar_transfer *r = &walk->rest;
     const int64_t end = r->mine[d] + r->extent[d];
-    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
-    dpar_transfer *upper = above ? t : r;
-    w->side++;
+    const int64_t n = above ? end - walk->clear.hi[d] : walk->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? transfer : r;
+    walk->side++;
     if (n <= 0) {
         return 0;
     }
-    *t = *r;
-    t->extent[d] = n;
+    *transfer = *r;
+    transfer->extent[d] = n;
     r->extent[d] -= n;
     upper->mine[d] += above ? r->extent[d] : n;
     upper->theirs[d] += above ? r->extent[d] : n;
@@ -2700,37 +2712,37 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 
 /* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
  * first where no peer's box precedes it, because it then need not wait for peers. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    w->own_first = 0;
-    if (w->side == 0) {
-        if (!dpari_hx_next_box(w, t)) {
+    walk->own_first = 0;
+    if (walk->side == 0) {
+        if (!dpari_hx_next_box(walk, transfer)) {
             return 0;
         }
-        if (!w->splits || !dpari_hx_is_clear(w, t)) {
+        if (!walk->splits || !dpari_hx_is_clear(walk, transfer)) {
             return 1;
         }
-        if (t->peer != w->rank) {
-            dpari_hx_keep_off(w, t);
+        if (transfer->peer != walk->rank) {
+            dpari_hx_keep_off(walk, transfer);
             return 1;
         }
-        w->rest = *t;
+        walk->rest = *transfer;
     }
-    while (w->side < 2 * w->rest.dims) {
-        if (dpari_hx_peel(w, t)) {
+    while (walk->side < 2 * walk->rest.dims) {
+        if (dpari_hx_peel(walk, transfer)) {
             return 1;
         }
     }
-    *t = w->rest;
-    w->side = 0;
-    w->own_first = 1;
+    *transfer = walk->rest;
+    walk->side = 0;
+    walk->own_first = 1;
     return 1;
 }
 
 /* Pairs that turn by one or three quarters go component by component: two items. */
-DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
-    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+    return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
 }
 
 /* ==== halo/halo_mem.c ==== */
@@ -2742,63 +2754,65 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_trans
  * halo_run.c and by the checks of dpar_debug.h. */
 
 /* One box, here or there, done when this returns. */
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
-    const dpar_mem *m = dpari_hx_mem(f);
-    dpar_status st;
-    if (!m) {
+    const dpar_mem *mem = dpari_hx_mem(field);
+    dpar_status status;
+    if (!mem) {
         return dpari_mem_move_box(box);
     }
-    st = m->move(m->ctx, box, 1);
-    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
+    status = mem->move(mem->ctx, box, 1);
+    return status == DPAR_OK && mem->wait ? mem->wait(mem->ctx) : status;
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b)
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
+                               unsigned char *dense, int back, dpar_mem_box *box)
 {
-    unsigned char *mine = x->part[it->mine] + it->mine_at;
+    unsigned char *mine = x->part[item->mine] + item->mine_at;
     int32_t d;
-    dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->round_type = x->field[it->field].type;
-    b->op = DPAR_COPY;
-    b->dims = it->dims;
-    b->to = back ? mine : dense;
-    b->from = back ? dense : mine;
-    for (d = 0; d < it->dims; d++) {
-        b->extent[d] = it->extent[d];
-        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
-        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
+    dpari_zero(box, sizeof *box);
+    box->to_type = box->from_type = box->round_type = x->field[item->field].type;
+    box->op = DPAR_COPY;
+    box->dims = item->dims;
+    box->to = back ? mine : dense;
+    box->from = back ? dense : mine;
+    for (d = 0; d < item->dims; d++) {
+        box->extent[d] = item->extent[d];
+        box->to_stride[d] = back ? item->own_step[d] : item->dense[d];
+        box->from_stride[d] = back ? item->dense[d] : item->own_step[d];
     }
 }
 
 /* What the exchange under way makes of an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int takes, dpar_mem_box *b)
+static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
+                            dpar_mem_box *box)
 {
-    const dpar_halo_field *f = &x->field[it->field];
+    const dpar_halo_field *field = &x->field[item->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    const uintptr_t from =
+        takes ? (uintptr_t)dpari_hx_from(x, item) : 0; /* own halos are written */
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
-    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
-    b->round_type = dpari_hx_wire(f);
+    dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
+    box->round_type = dpari_hx_wire(field);
     if (!takes) {
-        b->to_type = dpari_hx_wire(f);
-        b->clear = adjoint;
+        box->to_type = dpari_hx_wire(field);
+        box->clear = adjoint;
         return;
     }
-    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
-    b->op = adjoint ? x->op : DPAR_COPY;
-    b->negate = it->negate;
-    b->clear = adjoint && it->peer < 0;
-    for (d = 0; d < it->dims && it->direct; d++) {
-        b->from_stride[d] = it->other_step[d];
+    box->from_type = item->direct ? field->type : dpari_hx_wire(field);
+    box->op = adjoint ? x->op : DPAR_COPY;
+    box->negate = item->negate;
+    box->clear = adjoint && item->peer < 0;
+    for (d = 0; d < item->dims && item->direct; d++) {
+        box->from_stride[d] = item->other_step[d];
     }
 }
 
-static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
+static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
 {
-    x->moved = x->moved == DPAR_OK ? st : x->moved;
+    x->moved = x->moved == DPAR_OK ? status : x->moved;
 }
 
 /* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
@@ -2809,18 +2823,18 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, i
     int32_t boxes = 0;
     int64_t k;
     for (k = first; k <= first + n; k++) {
-        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
-        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
-        if (it && (!m || (!takes && !it->packs))) {
+        const dpari_hx_item *item = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *mem = item ? dpari_hx_mem(&x->field[item->field]) : NULL;
+        if (item && (!mem || (!takes && !item->packs))) {
             continue;
         }
-        if (m != of && boxes > 0) {
+        if (mem != of && boxes > 0) {
             dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
             boxes = 0;
         }
-        of = m;
-        if (it) {
-            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
+        of = mem;
+        if (item) {
+            dpari_hx_moving(x, item, takes, &x->box[boxes++]);
         }
     }
 }
@@ -2838,57 +2852,58 @@ static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
  * communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
-    dpar_status st = x->moved;
+    dpar_status status = x->moved;
     dpar_why why;
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && m->wait && !dpari_hx_again(x, i)) {
-            const dpar_status s = m->wait(m->ctx);
-            st = st == DPAR_OK ? s : st;
+        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
+        if (mem && mem->wait && !dpari_hx_again(x, i)) {
+            const dpar_status s = mem->wait(mem->ctx);
+            status = status == DPAR_OK ? s : status;
         }
     }
-    if (st != DPAR_OK) {
-        (void)dpari_say(st, &why, "halo exchange %ld: rank %d cannot move its fields' memory: %s",
-                        x->count, x->rank, dpar_status_text(st));
-        dpar_comm_abort(x->c, st, why.text);
+    if (status != DPAR_OK) {
+        (void)dpari_say(status, &why,
+                        "halo exchange %ld: rank %d cannot move its fields' memory: %s", x->count,
+                        x->rank, dpar_status_text(status));
+        dpar_comm_abort(x->c, status, why.text);
         if (x->node != x->c) {
-            dpar_comm_abort(x->node, st, why.text);
+            dpar_comm_abort(x->node, status, why.text);
         }
     }
-    return st;
+    return status;
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
 DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
                                               int on)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && !dpari_hx_again(x, i)) {
-            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
-                                  : m->unpin ? m->unpin(m->ctx, memory)
-                                             : DPAR_OK;
-            st = st == DPAR_OK ? s : st;
+        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
+        if (mem && !dpari_hx_again(x, i)) {
+            const dpar_status s = on ? mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK
+                                  : mem->unpin ? mem->unpin(mem->ctx, memory)
+                                               : DPAR_OK;
+            status = status == DPAR_OK ? s : status;
         }
     }
-    return st;
+    return status;
 }
 
 /* The same of all memory of a plan: its own, and what peers pack for it. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
-    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        const dpari_hx_peer *p = &x->peer[i];
-        if (p->world >= 0 && p->staging) {
-            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+        const dpari_hx_peer *peer = &x->peer[i];
+        if (peer->world >= 0 && peer->staging) {
+            status = dpari_hx_pin(x, peer->staging, 2 * peer->turn, on);
         }
     }
-    return st;
+    return status;
 }
 
 /* ==== halo/halo_prepare.c ==== */
@@ -2904,59 +2919,60 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *f = &x->field[it->field];
-    const int32_t wire = dpari_hx_wire(f);
-    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
-    dpari_stride_piece p;
+    const dpar_halo_field *field = &x->field[item->field];
+    const int32_t wire = dpari_hx_wire(field);
+    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    dpari_stride_piece piece;
     int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = it->dims;
-    for (d = 0; d < it->dims; d++) {
-        p.extent[d] = it->extent[d];
-        p.to[d] = it->own_step[d];
-        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    dpari_zero(&piece, sizeof piece);
+    piece.dims = item->dims;
+    for (d = 0; d < item->dims; d++) {
+        piece.extent[d] = item->extent[d];
+        piece.to[d] = item->own_step[d];
+        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
     }
-    p.to_type = f->type;
-    p.from_type = it->direct ? f->type : wire;
-    p.through = wire;
-    p.op = op;
-    p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
-    p.beside = op == DPAR_SUM ? it->beside : 0;
-    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
-    p.wide = x->wide;
-    dpari_stride_prepare(&it->take, &p);
-    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
-    p.back = 0;
-    p.beside = 0;
-    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
-    p.op = DPAR_COPY;
-    p.negate = 0;
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->dense[d];
-        p.from[d] = it->own_step[d];
+    piece.to_type = field->type;
+    piece.from_type = item->direct ? field->type : wire;
+    piece.through = wire;
+    piece.op = op;
+    piece.negate = item->negate;
+    piece.clear = op != DPAR_COPY && item->direct; /* halos that were read */
+    piece.back =
+        item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
+    piece.beside = op == DPAR_SUM ? item->beside : 0;
+    piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
+    piece.wide = x->wide;
+    dpari_stride_prepare(&item->take, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.back = 0;
+    piece.beside = 0;
+    piece.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    piece.op = DPAR_COPY;
+    piece.negate = 0;
+    for (d = 0; d < item->dims; d++) {
+        piece.to[d] = item->dense[d];
+        piece.from[d] = item->own_step[d];
     }
-    p.to_type = wire;
-    p.from_type = f->type;
-    dpari_stride_prepare(&it->give, &p);
+    piece.to_type = wire;
+    piece.from_type = field->type;
+    dpari_stride_prepare(&item->give, &piece);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
-    return takes ? &it->taken : &it->given;
+    return takes ? &item->taken : &item->given;
 }
 
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
-static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
-                 : it->packs && it->give_mate == 0;
+    return takes ? item->take_mate == 0 && (item->peer < 0 || !item->direct)
+                 : item->packs && item->give_mate == 0;
 }
 
 /* True if two items may be in the same list. */
@@ -2993,23 +3009,23 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
                                int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
-    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    dpari_hx_few *list = dpari_hx_few_of(a, takes);
     const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
-    l->at = at;
+    list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
             dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
         }
         if (runs > 0) {
             of->runs = j == i ? 0 : -1;
-            l->runs += runs;
+            list->runs += runs;
         }
     }
 }
@@ -3031,29 +3047,29 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
     for (i = n - 1; i >= 0; i--) {
         const dpari_hx_item *it = &item[i];
-        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
-        l->step = 1 + step;
-        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? l->step
+        dpari_hx_few *list = dpari_hx_few_of(&item[i], takes);
+        list->step = 1 + step;
+        step = list->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? list->step
                    : 0;
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
-    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
 }
 
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *p = &x->step[s];
+        const dpari_hx_step *step = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather_sends(x, p, takes);
+            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(x, step, takes);
         }
     }
 }
@@ -3130,7 +3146,7 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
 
 /* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
  * been packed by then. Both are in the same cache lines, which are then written only once. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -3142,7 +3158,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
         !dpari_hx_mates(a, b)) {
         return 0;
     }
-    for (k = p->s; k < p->s + p->s_items; k++) {
+    for (k = step->s; k < step->s + step->s_items; k++) {
         if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
             return 0;
         }
@@ -3150,14 +3166,14 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
-    for (i = p->r; i < p->r + p->r_items; i++) {
+    for (i = step->r; i < step->r + step->r_items; i++) {
         dpari_hx_item *a = &x->item[i];
-        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+        for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
             dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, p, a, b)) {
+            if (dpari_hx_may_wipe(x, step, a, b)) {
                 b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
                 a->wiper = j - i;
                 dpari_hx_prepare(x, b, DPAR_SUM);
@@ -3171,25 +3187,25 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
  */
 
 /* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    for (d = 0; d < item->dims; d++) {
+        rows *= d == row || (d == item->dims - 1 && item->own_step[d] == 1) ? 1 : item->extent[d];
     }
     return rows;
 }
 
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
+    for (d = 1; d < item->dims - 1; d++) {
+        const int64_t a = item->own_step[d], b = item->own_step[row];
         row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
     }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+    return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
@@ -3199,8 +3215,8 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+        const dpari_hx_item *item = &x->item[k];
+        rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
@@ -3213,22 +3229,22 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
     int32_t s;
     int64_t k;
     for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *p = &x->step[s];
-        for (k = p->r; k < p->s + p->s_items; k++) {
-            dpari_hx_item *it = &x->item[k];
-            const int sends = k >= p->s;
+        dpari_hx_step *step = &x->step[s];
+        for (k = step->r; k < step->s + step->s_items; k++) {
+            dpari_hx_item *item = &x->item[k];
+            const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            if (it->peer >= 0) {
-                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
-                it->pack_at += w->out_at[give];
-                it->take_at += w->in_at[!give];
+            if (item->peer >= 0) {
+                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                item->pack_at += flow->out_at[give];
+                item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, p);
-        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
-        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+        dpari_hx_wipe_beside(x, step);
+        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
+        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
+        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->asks = dpari_hx_asks(x);
@@ -3255,9 +3271,9 @@ static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size && group->world_rank[i] != world; i++) {
     }
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
@@ -3268,55 +3284,56 @@ static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 }
 
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
-static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 {
-    dpar_text_put(t, kind == 1              ? "a forward exchange"
-                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
-                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
-                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
-                                            : "another operation");
+    dpar_text_put(text, kind == 1              ? "a forward exchange"
+                        : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
+                        : kind == 2 + DPAR_MAX ? "an adjoint (max)"
+                        : kind == 2 + DPAR_MIN ? "an adjoint (min)"
+                                               : "another operation");
 }
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
 static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
-                                            const dpari_peer_wait *q)
+                                            const dpari_peer_wait *wait)
 {
-    dpari_group *g = dpari_group_of(x->node);
+    dpari_group *group = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
     dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "%s%ld of %d%s%d",
+    dpar_text text;
+    dpar_text_init(&text, why.text, sizeof why.text);
+    dpari_text_print(&text, "%s%ld of %d%s%d",
                      x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
                      x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
-    dpari_put_place(&t, g);
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : p->rank);
+    dpari_put_place(&text, group);
     if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, x->world, p->world);
+        dpar_text_put(&text, " closed the communicator or returned");
+        dpari_put_failed(&text, x->world, p->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, x->world, p->world);
+        dpari_put_ending(&text, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&t, " did not come in %.1f s; ", q->waited);
-        if (q->links > 0) {
-            dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
-                             p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
+        dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
+        if (wait->links > 0) {
+            dpari_text_print(&text, "%s%d%s",
+                             wait->links > 1 ? "others wait for it, and rank " : "rank ", p->rank,
+                             wait->links > 1 ? " for them, which" : " waits for it, and");
         } else {
-            dpar_text_put(&t, "it");
+            dpar_text_put(&text, "it");
         }
-        dpari_text_print(&t, " has begun exchange #%ld",
+        dpari_text_print(&text, " has begun exchange #%ld",
                          (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
-    } else if (q) {
-        dpari_put_crossed(&t, g, p->world, q->in);
-        dpar_text_put(&t, " instead");
+    } else if (wait) {
+        dpari_put_crossed(&text, group, p->world, wait->in);
+        dpar_text_put(&text, " instead");
     } else {
-        dpar_text_put(&t, " runs ");
-        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&t, ", rank %d ", x->c->rank);
-        dpari_hx_put_kind(&t, dpari_hx_kind(x));
+        dpar_text_put(&text, " runs ");
+        dpari_hx_put_kind(&text, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpari_text_print(&text, ", rank %d ", x->c->rank);
+        dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
-    status = dpari_group_break(g, status, why.text);
+    status = dpari_group_break(group, status, why.text);
     if (x->node != x->c) {
         dpar_comm_abort(x->c, status, x->node->why.text);
     }
@@ -3365,21 +3382,22 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
 {
     const double began = dpari_hx_clock(x);
     const dpari_hx_peer *p = &x->peer[peer];
-    dpari_peer_wait q;
+    dpari_peer_wait wait;
     dpar_status status;
-    dpari_zero(&q, sizeof q);
-    q.comm = x->c;
-    q.group = dpari_group_of(x->node);
-    q.peer = p->world;
-    q.ready = &p->line[x->step[x->now].line].ready;
-    q.shift = 8;
-    q.count = x->count;
-    q.progress = dpari_hx_progress;
-    q.exchange = x;
-    status = dpari_peer_await(&q, word, value);
+    dpari_zero(&wait, sizeof wait);
+    wait.comm = x->c;
+    wait.group = dpari_group_of(x->node);
+    wait.peer = p->world;
+    wait.ready = &p->line[x->step[x->now].line].ready;
+    wait.shift = 8;
+    wait.count = x->count;
+    wait.progress = dpari_hx_progress;
+    wait.exchange = x;
+    status = dpari_peer_await(&wait, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK ? status
-                                                              : dpari_hx_fail(x, status, peer, &q);
+    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
+               ? status
+               : dpari_hx_fail(x, status, peer, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -3391,7 +3409,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
                                   uint64_t value, int wait)
 {
     double now;
-    dpar_status st;
+    dpar_status status;
     if (DPARI_LOAD(word) >= value) {
         return DPAR_OK;
     }
@@ -3403,11 +3421,11 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_MORE;
     }
     x->looked = now;
-    st = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
-    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_hx_fail(x, st, peer, NULL);
+    status = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
+    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        status = dpari_hx_fail(x, status, peer, NULL);
     }
-    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
 
 /* ---- one step ---------------------------------------------------------------------------------
@@ -3416,34 +3434,34 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
 enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
 /* True if something is received from the peer in this mode. */
-static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
 {
-    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+    return (mode == DPAR_HALO_FORWARD ? flow->boxes : flow->sends) > 0;
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
+static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    const int64_t size = dpar_type_bytes(x->field[it->field].type);
-    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
-    const unsigned char *at = dpari_hx_mine(x, it);
+    const int64_t size = dpar_type_bytes(x->field[item->field].type);
+    const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, item);
     int64_t index[DPARI_HX_DIMS] = {0};
     int32_t d;
     do {
         dpari_stride_ask_line(at - step);
         dpari_stride_ask_line(at + row);
-        for (d = 0; d < it->dims; d++) {
-            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+        for (d = 0; d < item->dims; d++) {
+            if (d == item->row || (d == item->dims - 1 && item->own_step[d] == 1)) {
                 continue;
             }
-            at += size * it->own_step[d];
-            if (++index[d] < it->extent[d]) {
+            at += size * item->own_step[d];
+            if (++index[d] < item->extent[d]) {
                 break;
             }
-            at -= size * it->own_step[d] * index[d];
+            at -= size * item->own_step[d] * index[d];
             index[d] = 0;
         }
-    } while (d < it->dims);
+    } while (d < item->dims);
 }
 
 /* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
@@ -3457,9 +3475,9 @@ static void dpari_hx_ask(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k;
     for (k = 0; k < end && x->asks; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->row >= 0) {
-            dpari_hx_ask_rows(x, it);
+        const dpari_hx_item *item = &x->item[k];
+        if (item->row >= 0) {
+            dpari_hx_ask_rows(x, item);
         }
     }
 }
@@ -3470,18 +3488,18 @@ static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].given.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
-        if (!it->packs || it->give_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
             continue;
         }
-        if (it->given.runs > 0) {
-            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
-                                  x->part[it->mine]);
-        } else if (it->give_mate > 0) {
-            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
-                                    to + other->pack_at, dpari_hx_mine(x, other));
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, x->spot + item->given.at, item->given.runs, to,
+                                  x->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(x, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(x, other));
         } else {
-            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(x, item));
         }
     }
     if (x->elsewhere) {
@@ -3495,18 +3513,18 @@ static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
     const double began = dpari_hx_clock(x);
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].taken.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
-        if (it->take_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->take_mate;
+        if (item->take_mate < 0) {
             continue;
         }
-        if (it->taken.runs > 0) {
-            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
-                                  x->part[it->mine], dpari_hx_base(x, it));
-        } else if (it->take_mate > 0) {
-            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+        if (item->taken.runs > 0) {
+            dpari_stride_run_list(&item->take, x->spot + item->taken.at, item->taken.runs,
+                                  x->part[item->mine], dpari_hx_base(x, item));
+        } else if (item->take_mate > 0) {
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item),
                                     &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
         } else {
-            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+            dpari_stride_run(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item));
         }
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
@@ -3514,13 +3532,13 @@ static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 
 /* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
  * launch, once the last of them has arrived. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     const double began = dpari_hx_clock(x);
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(x, p->r, p->r_items, 1);
+        dpari_hx_move(x, step->r, step->r_items, 1);
     } else {
-        dpari_hx_move(x, p->s, p->s_items, 1);
+        dpari_hx_move(x, step->s, step->s_items, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
@@ -3529,17 +3547,18 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
  * rank packs, and then as one more message, the last one. */
 static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->reached > 0) {
-        st = x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        status =
+            x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
         if (work) {
-            x->messages += st == DPAR_OK;
-        } else if (st >= 0) {
-            x->part_now = st;
-            st = DPAR_OK;
+            x->messages += status == DPAR_OK;
+        } else if (status >= 0) {
+            x->part_now = status;
+            status = DPAR_OK;
         }
     }
-    return st;
+    return status;
 }
 
 /* Lists the receives and then the sends of a step. */
@@ -3550,8 +3569,8 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     int32_t i, n = 0, pass;
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
             dpar_call *call = &x->call[n];
             if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
                 continue;
@@ -3562,16 +3581,16 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
             call->root = x->peer[i].rank;
             call->tag = x->options.tag;
             call->count = bytes;
-            call->in = pass ? from + w->out_at[mode] : NULL;
-            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            call->in = pass ? from + flow->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + flow->in_at[mode];
             n++;
         }
     }
     x->messages = n;
     if (n > 0) {
-        const dpar_status st = dpari_batch_checked(x->c, x->call, n, x->work);
-        if (st != DPAR_OK) {
-            return st;
+        const dpar_status status = dpari_batch_checked(x->c, x->call, n, x->work);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
     return dpari_hx_meet_near(x, &x->work[n]);
@@ -3580,33 +3599,33 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     int32_t i;
     x->now = s;
-    st = dpari_hx_meet_near(x, NULL);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_meet_near(x, NULL);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
-        dpari_hx_flow *w = &peer->flow[s];
-        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
-        if (peer->world >= 0 && x->count > 2 && w->packed) {
-            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
+        dpari_hx_flow *flow = &peer->flow[s];
+        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, x->mode);
+        if (peer->world >= 0 && x->count > 2 && flow->packed) {
+            status = dpari_hx_await(x, i, &peer->line[step->line].done, (uint64_t)x->count - 2, 1);
         }
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(x, p->s, p->s_items);
+        dpari_hx_give(x, step->s, step->s_items);
     } else {
-        dpari_hx_give(x, p->r, p->r_items);
+        dpari_hx_give(x, step->r, step->r_items);
     }
-    st = x->elsewhere ? dpari_hx_settle(x) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = x->elsewhere ? dpari_hx_settle(x) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (p->meets) {
-        dpari_publish(x->world, &x->line[p->line].ready,
+    if (step->meets) {
+        dpari_publish(x->world, &x->line[step->line].ready,
                       (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
     return dpari_hx_post(x, s);
@@ -3614,15 +3633,15 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
+    const dpari_hx_step *step = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
     const int offered = forward && s == x->early && x->early > 0;
-    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
+    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
-    if (st == DPAR_OK) {
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
+    if (status == DPAR_OK) {
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->self : step->own_first);
     }
-    return st;
+    return status;
 }
 
 /* True if an exchange of this mode has step s. */
@@ -3636,8 +3655,8 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
     for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
-        const dpari_hx_step *p = &x->step[s];
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+        const dpari_hx_step *step = &x->step[s];
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
     }
     x->next = s;
 }
@@ -3646,26 +3665,26 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
  * its arrays. */
 static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
-    dpari_hx_peer *p = &x->peer[i];
-    const dpari_hx_line *line = &p->line[x->step[s].line];
-    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    dpari_hx_peer *peer = &x->peer[i];
+    const dpari_hx_line *line = &peer->line[x->step[s].line];
+    dpar_status status = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
     uint64_t word;
     int32_t f;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
         return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
     }
-    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
+    if (peer->flow[s].in_direct[x->mode] > 0 && line->version != peer->version) {
         for (f = 0; f < 2 * x->fields; f++) {
-            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
-            if (p->refs[f] != 0 && p->at[f] == NULL) {
-                return dpari_hx_unmapped(x, p->refs[f]);
+            peer->at[f] = (const unsigned char *)dpari_at(x->world, peer->refs[f]);
+            if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+                return dpari_hx_unmapped(x, peer->refs[f]);
             }
         }
-        p->version = line->version;
+        peer->version = line->version;
     }
     return DPAR_OK;
 }
@@ -3678,20 +3697,20 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     for (pass = 0; pass < (wait ? 2 : 1); pass++) {
         all = DPAR_OK;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            dpar_status st;
-            if (w->taken) {
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            dpar_status status;
+            if (flow->taken) {
                 continue;
             }
-            st = dpari_hx_meet(x, i, s, pass);
-            if (st == DPAR_MORE) {
+            status = dpari_hx_meet(x, i, s, pass);
+            if (status == DPAR_MORE) {
                 all = DPAR_MORE;
-            } else if (st != DPAR_OK) {
-                return st;
+            } else if (status != DPAR_OK) {
+                return status;
             } else {
-                w->taken = 1;
+                flow->taken = 1;
                 if (x->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(x, w->first, w->boxes);
+                    dpari_hx_take(x, flow->first, flow->boxes);
                 }
             }
         }
@@ -3705,9 +3724,9 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
-    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    const dpar_status status = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return st;
+    return status;
 }
 
 /* Takes the messages. Receives were posted first, in the order of the peers. */
@@ -3716,24 +3735,24 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
     for (i = 0; i < x->peers; i++) {
-        dpari_hx_flow *w = &x->peer[i].flow[s];
-        dpar_status st;
-        if (x->peer[i].world >= 0 || x->peer[i].reached || w->in_bytes[x->mode] == 0) {
+        dpari_hx_flow *flow = &x->peer[i].flow[s];
+        dpar_status status;
+        if (x->peer[i].world >= 0 || x->peer[i].reached || flow->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
-        if (w->taken > 1) {
+        if (flow->taken > 1) {
             continue;
         }
-        st = dpari_hx_wait_message(x, n - 1, wait);
-        if (st == DPAR_MORE) {
+        status = dpari_hx_wait_message(x, n - 1, wait);
+        if (status == DPAR_MORE) {
             all = DPAR_MORE;
-        } else if (st != DPAR_OK) {
-            return st;
+        } else if (status != DPAR_OK) {
+            return status;
         } else {
-            w->taken = 2;
+            flow->taken = 2;
             if (x->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(x, w->first, w->boxes);
+                dpari_hx_take(x, flow->first, flow->boxes);
             }
         }
     }
@@ -3744,18 +3763,18 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
  * until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+    for (i = 0; i < x->peers && x->lends[x->mode] && status == DPAR_OK; i++) {
         if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
-                                wait);
+            status = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done,
+                                    (uint64_t)x->count, wait);
         }
     }
-    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
-        st = dpari_hx_wait_message(x, i, wait);
+    for (i = 0; i < x->messages && status == DPAR_OK; i++) {
+        status = dpari_hx_wait_message(x, i, wait);
     }
-    return st;
+    return status;
 }
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
@@ -3763,37 +3782,37 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     if (x->stage == DPARI_HX_TAKING) {
-        st = dpari_hx_take_shared(x, s, wait);
-        x->stage += st == DPAR_OK;
+        status = dpari_hx_take_shared(x, s, wait);
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
-        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
-        x->stage += st == DPAR_OK;
+    if (x->stage == DPARI_HX_COMING && status == DPAR_OK) {
+        status = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+    if (x->stage == DPARI_HX_ADDING && status == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
+            dpari_hx_take(x, step->s + step->own_first, step->s_items - step->own_first);
         }
         if (x->elsewhere) {
-            dpari_hx_take_elsewhere(x, p);
-            st = dpari_hx_settle(x);
+            dpari_hx_take_elsewhere(x, step);
+            status = dpari_hx_settle(x);
         }
-        if (st != DPAR_OK) {
-            return st;
+        if (status != DPAR_OK) {
+            return status;
         }
-        if (p->meets) {
-            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
+        if (step->meets) {
+            dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
         }
         dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
         x->stage = DPARI_HX_LEAVING;
     }
-    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
-        st = dpari_hx_leave(x, s, wait);
+    if (x->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
+        status = dpari_hx_leave(x, s, wait);
     }
-    return st;
+    return status;
 }
 
 /* True if this rank has messages of steps that have not begun. */
@@ -3804,8 +3823,9 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
     int32_t s = x->next + (begun ? on : 0), i;
     for (; dpari_hx_has(x, s); s += on) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 &&
+                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
                 return 1;
             }
         }
@@ -3829,7 +3849,7 @@ static void dpari_hx_over(dpar_halo_plan *x)
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status status)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -3840,40 +3860,40 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
     }
     x->messages = 0;
     dpari_hx_over(x);
-    return st;
+    return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
 static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
-    } else if (st == DPAR_OK) {
+    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
+    } else if (status == DPAR_OK) {
         dpari_hx_over(x);
     }
-    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_drop(x, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)before;
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        st = dpari_hx_on(x, 1);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        status = dpari_hx_on(x, 1);
     }
-    return st;
+    return status;
 }
 
 static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active) {
-        st = dpari_hx_on(x, wait);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active) {
+        status = dpari_hx_on(x, wait);
     }
-    return st;
+    return status;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------
@@ -3881,21 +3901,21 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->world) { /* the others may have taken this rank for lost */
-        st = dpari_group_broken(dpari_group_of(x->node));
+        status = dpari_group_broken(dpari_group_of(x->node));
     }
-    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
-    if (st != DPAR_OK) {
+    status = status == DPAR_OK ? dpari_hx_broken(x) : status;
+    if (status != DPAR_OK) {
         dpari_hx_break_both(x);
-        return st;
+        return status;
     }
     if (x->active) {
         return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
-    st = dpari_rest_post(x->c);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_rest_post(x->c);
+    if (status != DPAR_OK) {
+        return status;
     }
     if (mode == DPAR_HALO_FORWARD) {
         dpari_hx_ask(x);
@@ -3906,19 +3926,19 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     x->op = op;
     x->messages = 0;
     if (mode == DPAR_HALO_FORWARD && x->early > 0) {
-        st = dpari_hx_offer(x, x->early);
+        status = dpari_hx_offer(x, x->early);
     }
-    if (st == DPAR_OK) {
+    if (status == DPAR_OK) {
         dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
         x->stage = DPARI_HX_FINISHED;
     }
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
     }
-    if (st == DPAR_OK && dpari_hx_unposted(x)) {
+    if (status == DPAR_OK && dpari_hx_unposted(x)) {
         dpari_rest_leave(x->c, dpari_hx_post_rest, x);
     }
-    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK ? status : dpari_hx_drop(x, status);
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
@@ -3950,8 +3970,9 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
         for (k = 0; k < x->step[s].r_items; k++) {
-            dpari_hx_item *it = &x->item[x->step[s].r + k];
-            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
+            dpari_hx_item *item = &x->item[x->step[s].r + k];
+            item->give.clear =
+                item->wiper == 0 ? item->give.clear : (item + item->wiper)->take.beside == 0;
         }
         dpari_hx_gather_sends(x, &x->step[s], 1);
     }
@@ -3981,41 +4002,41 @@ DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
 {
-    const dpar_status st = dpar_halo_plan_begin(x);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_begin(x);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
 {
-    const dpar_status st = dpar_halo_plan_reduce_begin(x, op);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_reduce_begin(x, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 {
-    dpar_status st;
+    dpar_status status;
     if (!x) {
         return DPAR_OK;
     }
     if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
         x->active = x->messages = 0;
     }
-    st = dpari_hx_broken(x);
-    if (x->active && st == DPAR_OK) {
+    status = dpari_hx_broken(x);
+    if (x->active && status == DPAR_OK) {
         return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
-    if (st == DPAR_OK) {
-        st = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
+    if (status == DPAR_OK) {
+        status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        st = dpari_hx_drop(
-            x, st); /* because the end of the communicator would wait for its messages */
+        status = dpari_hx_drop(
+            x, status); /* because the end of the communicator would wait for its messages */
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
-    return dpari_object_end(st, x->owned);
+    return dpari_object_end(status, x->owned);
 }
 
 /* ==== halo/halo_traffic.c ==== */
@@ -4026,25 +4047,26 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 /* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
-    const dpar_halo *h = x->field[0].halo;
+    const dpar_halo *halo = x->field[0].halo;
     int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
     block[0] = a;
     block[1] = b;
     for (k = 0; k < 2; k++) {
-        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
-            if (h->owner[i] == (k ? b : a)) {
-                block[k] = h->grid.mesh.first_rank + i;
+        for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
+            if (halo->owner[i] == (k ? b : a)) {
+                block[k] = halo->grid.mesh.first_rank + i;
             }
         }
-        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+        if (!dpar_mesh_coords(&halo->grid.mesh, block[k], at[k])) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        const dpar_placement *p = &h->grid.axis[i];
-        const int32_t size = h->grid.mesh.axis[i].size;
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        const dpar_placement *placement = &halo->grid.axis[i];
+        const int32_t size = halo->grid.mesh.axis[i].size;
         int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (p->kind == DPAR_PLACEMENT_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+        if (placement->kind == DPAR_PLACEMENT_SHARD && (halo->periodic >> placement->dim & 1u) &&
+            size - n < n) {
             n = size - n;
         }
         most = n > most ? n : most;
@@ -4053,42 +4075,45 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 }
 
 DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
-                                             dpari_hx_traffic *t)
+                                             dpari_hx_traffic *traffic)
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!x || !t || k < 0 || k > x->peers) {
+    if (!x || !traffic || k < 0 || k > x->peers) {
         return 0;
     }
-    dpari_zero(t, sizeof *t);
+    dpari_zero(traffic, sizeof *traffic);
     peer = k == x->peers ? -1 : k;
-    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
-    t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached ? DPAR_HALO_MESSAGES
-                                                                            : DPAR_HALO_PACKED;
+    traffic->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    traffic->hops = dpari_hx_hops(x, x->rank, traffic->peer);
+    traffic->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached
+                       ? DPAR_HALO_MESSAGES
+                       : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
-        const dpari_hx_step *p = &x->step[s];
-        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        const dpari_hx_step *step = &x->step[s];
+        const int64_t first = peer < 0 ? step->r : step->s,
+                      n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
-            const dpari_hx_item *it = &x->item[i];
-            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const dpari_hx_item *item = &x->item[i];
+            const int32_t type = x->field[item->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
-                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
-            if (it->peer != peer) {
+                item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+            if (item->peer != peer) {
                 continue;
             }
-            t->pieces++;
-            t->bytes += bytes;
-            t->direct += it->packs ? 0 : bytes;
-            t->runs += it->elements * width /
-                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
-                                         it->dims, type);
+            traffic->pieces++;
+            traffic->bytes += bytes;
+            traffic->direct += item->packs ? 0 : bytes;
+            traffic->runs +=
+                item->elements * width /
+                dpari_hx_in_a_row(item->extent, peer < 0 ? item->other_step : item->own_step,
+                                  item->dims, type);
         }
     }
-    if (t->direct > 0) {
-        t->way = DPAR_HALO_DIRECT;
+    if (traffic->direct > 0) {
+        traffic->way = DPAR_HALO_DIRECT;
     }
-    return peer >= 0 || t->pieces > 0;
+    return peer >= 0 || traffic->pieces > 0;
 }
 
 /* ==== halo/halo_exchange.c ==== */
@@ -4117,98 +4142,101 @@ static int64_t dpari_hx_words(int32_t fields, int32_t steps)
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
-    dpari_room r;
+    dpari_room room;
     dpar_halo_plan none, *x;
     int64_t i;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
-    x->spot =
-        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
-                                           sizeof *x->record);
-    for (i = 0; i < z->peers; i++) {
-        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
+    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
+                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(
+        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
+    for (i = 0; i < size->peers; i++) {
+        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
         if (memory) {
             x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
     }
-    *bytes = r.used;
+    *bytes = room.used;
     return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
-    if (dpar_type_bytes(f->type) == 0) {
+    if (dpar_type_bytes(field->type) == 0) {
         return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
-                           dpar_type_name(f->type), f->type);
+                           dpar_type_name(field->type), field->type);
     }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
+    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
         return dpari_wrong(
             why,
             "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire_type), f->wire_type);
+            i, dpar_type_name(field->wire_type), field->wire_type);
     }
-    if (f->vector < 0 || f->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, f->vector);
+    if (field->vector < 0 || field->vector > 2) {
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
     }
-    if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
+    if (field->vector && !dpari_type_can_reduce(field->type)) {
+        return dpari_wrong(why, "field %d: %s has no sign to change", i,
+                           dpar_type_name(field->type));
     }
     return DPAR_OK;
 }
 
 /* All ranks of the field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
                                         dpar_why *why)
 {
-    const dpar_mesh *m = &h->grid.mesh;
+    const dpar_mesh *mesh = &halo->grid.mesh;
     int32_t k, last = -1;
-    for (k = 0; h->owner && k < m->size; k++) {
-        last = h->owner[k] > last ? h->owner[k] : last;
+    for (k = 0; halo->owner && k < mesh->size; k++) {
+        last = halo->owner[k] > last ? halo->owner[k] : last;
     }
-    if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
+    if ((halo->owner && last >= comm->size) ||
+        (!halo->owner &&
+         (mesh->first_rank < 0 || mesh->first_rank + (int64_t)mesh->size > comm->size))) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
+                           i, halo->owner ? last : mesh->first_rank + (int64_t)mesh->size - 1,
+                           comm->size);
     }
     return DPAR_OK;
 }
 
 /* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
-static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 {
     int32_t i;
-    for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_HALO_AT_CELLS) {
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.mesh.axis[i].size > 1 && halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
-        if (h->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        if (halo->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
         }
     }
     return 1;
@@ -4221,19 +4249,19 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
  * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
  * us so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *desc, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
     for (i = 0; i < n; i++) {
-        const dpar_halo *h = fields[i].halo;
-        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        const dpar_halo *halo = fields[i].halo;
+        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
         if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(h, &meetings)) {
+            !dpari_hx_meetings(halo, &meetings)) {
             return 0;
         }
     }
-    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
         return 0;
     }
     for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
@@ -4243,25 +4271,25 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if a compact form can hold the points that blocks share. That of a star has no corners. */
-static int dpari_hx_can_share(const dpar_halo_field *f)
+static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
+    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
 }
 
-static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_plan_desc *o, dpar_why *why)
+static dpar_status dpari_hx_check_way(const dpar_halo_field *field, int32_t i,
+                                      const dpar_halo_plan_desc *desc, dpar_why *why)
 {
-    if (o->ordered && !dpari_hx_can_order(f)) {
+    if (desc->ordered && !dpari_hx_can_order(field)) {
         return dpari_wrong(why,
                            "field %d has a fold, poles, a cube, masked ranks, windows, compact "
                            "halos or edges without corners: it cannot be exchanged dim by dim",
                            i);
     }
-    if (o->shared && !dpari_hx_can_share(f)) {
+    if (desc->shared && !dpari_hx_can_share(field)) {
         return dpari_wrong(
             why,
             "field %d: compact halos of a star have no place for corners that blocks "
@@ -4273,20 +4301,20 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 
 /* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
  * differences cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
-    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
-    const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way = 0;
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
+    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
+    const int strided = dpari_hx_strided(field);
+    int64_t step = dpari_hx_components(field), sum = step, way = 0;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->first[d] : 0;
+        const int64_t stride = strided ? field->stride[d] : step;
+        const int64_t origin = strided ? field->first[d] : 0;
         if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
@@ -4301,14 +4329,14 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 
 /* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
  * any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
     dpari_hx_array a;
-    dpari_hx_array_of(&a, f, rank);
-    dpari_hx_inside(f->halo, array);
+    dpari_hx_array_of(&a, field, rank);
+    dpari_hx_inside(field->halo, array);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
@@ -4320,7 +4348,7 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -4335,29 +4363,29 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
-    const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (f->pair == 0) {
+    const dpar_halo_field *field = &fields[i], *other;
+    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
+    if (field->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
         return dpari_wrong(why,
                            "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
                            "by DPAR_HALO_PAIR_V (2)",
-                           i, n, f->pair);
+                           i, n, field->pair);
     }
     other = &fields[there];
-    if (!f->halo->cube || f->vector == 2) {
+    if (!field->halo->cube || field->vector == 2) {
         return dpari_wrong(
             why,
             "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
             "%d",
-            i, f->vector);
+            i, field->vector);
     }
-    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
-        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
-        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
+        dpari_hx_components(field) != dpari_hx_components(other) ||
+        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
         return dpari_wrong(
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
@@ -4368,30 +4396,30 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *h)
+static int dpari_hx_needs_pair(const dpar_halo *halo)
 {
-    const int32_t y = h->grid.dims - 2;
-    return h->cube &&
-           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
+    const int32_t y = halo->grid.dims - 2;
+    return halo->cube &&
+           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     int32_t d;
-    if (f->compact_halo) {
+    if (field->compact_halo) {
         return "a compact halo has the width of the plan, so that array_halo must be NULL";
     }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
+    if (halo->grid.dims != wide->grid.dims ||
+        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
         return "array_halo has another grid, mesh or owners than halo";
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->grid.extent[d] != wide->grid.extent[d]) {
             return "array_halo has a grid of another size than halo";
         }
-        if (h->points[d] != wide->points[d]) {
+        if (halo->points[d] != wide->points[d]) {
             return "array_halo has other points than halo";
         }
     }
@@ -4399,334 +4427,343 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
 }
 
 /* Checks that an array with a wider halo holds the one that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *f, int32_t i, int32_t rank,
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     const char *fault;
     dpar_box all, whole;
     int32_t d;
-    dpar_status st = dpar_halo_check(wide, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_halo_check(wide, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    fault = dpari_hx_array_halo_fault(f);
+    fault = dpari_hx_array_halo_fault(field);
     if (fault != NULL) {
         return dpari_wrong(why, "field %d: %s", i, fault);
     }
-    if (!dpar_halo_box(h, rank, &all)) {
+    if (!dpar_halo_box(halo, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(wide, rank, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
                          rank);
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
                              "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, h->low[d], h->high[d]);
+                             i, d, halo->low[d], halo->high[d]);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_plan_desc *o, dpar_why *why)
+static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
+                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     dpar_box own, all;
-    dpar_status st;
-    if (!f->halo) {
+    dpar_status status;
+    if (!field->halo) {
         return dpari_wrong(why, "field %d has no halo", i);
     }
-    st = dpar_halo_check(f->halo, why);
-    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpar_halo_check(field->halo, why);
+    status = status == DPAR_OK ? dpari_hx_check_type(field, i, why) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_hx_check_ranks(c, f->halo, i, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_hx_check_ranks(comm, field->halo, i, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
         return dpari_wrong(
             why,
             "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
             "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
-    if ((f->vector == 2 && f->components != 2) ||
-        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+    if ((field->vector == 2 && field->components != 2) ||
+        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
         return dpari_wrong(
             why,
             "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
             "sphere turns pairs",
-            i, f->vector, f->components);
+            i, field->vector, field->components);
     }
-    if (f->components < 0) {
-        return dpari_wrong(why, "field %d has %d components", i, f->components);
+    if (field->components < 0) {
+        return dpari_wrong(why, "field %d has %d components", i, field->components);
     }
-    if (f->components > 1 << 24) {
+    if (field->components > 1 << 24) {
         return dpari_say(DPAR_E_RANGE, why,
                          "field %d has %d components, but at most 2^24 are allowed", i,
-                         f->components);
+                         field->components);
     }
-    st = f->array_halo ? dpari_hx_check_array_halo(f, i, c->rank, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = field->array_halo ? dpari_hx_check_array_halo(field, i, comm->rank, why) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpar_halo_box(dpari_hx_array_halo(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
+        !dpari_hx_reaches(field, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
                          i);
     }
-    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
-                         : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, c->rank, &all)) {
+    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
+        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
+                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
+        dpari_hx_overlaps(field, comm->rank, &all)) {
         return dpari_wrong(
             why,
             "field %d: with these strides (component_stride %ld) several points of rank %d "
             "have the same address",
-            i, f->component_stride, c->rank);
+            i, field->component_stride, comm->rank);
     }
-    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
+    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
+        return dpari_wrong(why, "field %d has no data on rank %d", i, comm->rank);
     }
-    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
+    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
+        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, comm->rank);
     }
-    return dpari_hx_check_way(f, i, o, why);
+    return dpari_hx_check_way(field, i, desc, why);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
 /* Steps of `dims` dims: of a forward exchange, and of both. */
-static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
 {
-    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
-    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+    size->forward = size->cut >= 0 ? 2 * dims - 1 : size->ordered ? dims : 1;
+    size->steps = size->cut >= 0 ? size->forward + dims : size->forward;
 }
 
 /* Step i of a plan; -1: all at once. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
 {
-    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
-    dpari_hx_step p;
-    dpari_zero(&p, sizeof p);
-    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    p.number = z->ordered ? i : -1;
-    p.cut = z->cut;
-    p.line = i;
-    if (i >= 0 && z->cut >= 0) {
+    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
+    dpari_hx_step step;
+    dpari_zero(&step, sizeof step);
+    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    step.number = size->ordered ? i : -1;
+    step.cut = size->cut;
+    step.line = i;
+    if (i >= 0 && size->cut >= 0) {
         const int32_t k = i < others ? i : i - others - 1;
-        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        p.along = i >= z->forward ? DPARI_HX_WIDE
-                  : i == others   ? DPARI_HX_CUT
-                  : i < others    ? DPARI_HX_OWN_PLANES
-                                  : DPARI_HX_HALO_PLANES;
-        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
-        p.line = 0; /* ranks meet in one step of either */
+        step.modes = 1 << (i < size->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        step.along = i >= size->forward ? DPARI_HX_WIDE
+                     : i == others      ? DPARI_HX_CUT
+                     : i < others       ? DPARI_HX_OWN_PLANES
+                                        : DPARI_HX_HALO_PLANES;
+        step.number = i >= size->forward ? i - size->forward
+                      : i == others      ? size->cut
+                                         : k + (k >= size->cut);
+        step.line = 0; /* ranks meet in one step of either */
     }
-    return p;
+    return step;
 }
 
 /* Items and peers, at most. */
-static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
+                                    dpar_why *why)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
-    dpar_status st = DPAR_OK;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    dpar_status status = DPAR_OK;
     int32_t i, direction, step, end, dims = 1;
-    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
-    dpari_zero(z, sizeof *z);
-    z->fields = n;
-    z->ranks = c->size;
-    z->cut = -1;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    const int32_t first = desc->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    dpari_zero(size, sizeof *size);
+    size->fields = n;
+    size->ranks = comm->size;
+    size->cut = -1;
+    for (i = 0; i < n && status == DPAR_OK; i++) {
+        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
-    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+    size->ordered =
+        desc->ordered || (status == DPAR_OK && dpari_hx_prefers_order(fields, n, desc, &size->cut));
+    for (i = 0; i < n && status == DPAR_OK && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
-    dpari_hx_count_steps(z, dims);
-    end = z->ordered ? z->steps : 0;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_pair(fields, n, i, why);
+    dpari_hx_count_steps(size, dims);
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n && status == DPAR_OK; i++) {
+        status = dpari_hx_check_pair(fields, n, i, why);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
+    for (i = 0; i < n && status == DPAR_OK; i++) {
         for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(z, step);
-            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
-                                                        dpari_hx_moves(o), why);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items += dpari_hx_parts(&fields[i], &t);
-                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
-                    z->peers += t.peer != c->rank;
+            const dpari_hx_step p = dpari_hx_step_of(size, step);
+            for (direction = 0; direction < 2 && status == DPAR_OK; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&walk, &fields[i], comm->rank, &p,
+                                                        direction, dpari_hx_moves(desc), why);
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    size->items += dpari_hx_parts(&fields[i], &transfer);
+                    size->moves +=
+                        dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &transfer) : 0;
+                    size->peers += transfer.peer != comm->rank;
                 }
-                st = walks == DPAR_DONE ? DPAR_OK : walks;
+                status = walks == DPAR_DONE ? DPAR_OK : walks;
             }
         }
     }
-    z->peers = dpari_least(z->peers, c->size);
-    return st;
+    size->peers = dpari_least(size->peers, comm->size);
+    return status;
 }
 
 /* Checks a descriptor and counts what its plan holds. Local. */
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
-                                  dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_judge(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                  dpari_hx_size *size, dpar_why *why)
 {
-    if (!o->field) {
+    if (!desc->field) {
         return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (o->field_count < 1 || o->field_count > 4096) {
+    if (desc->field_count < 1 || desc->field_count > 4096) {
         return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
-                           o->field_count);
+                           desc->field_count);
     }
-    if (o->shared && o->ordered) {
+    if (desc->shared && desc->ordered) {
         return dpari_wrong(
             why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
     }
-    if ((o->ordered | o->shared | o->timers) & ~1) {
+    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
         return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
-                           o->ordered, o->shared, o->timers);
+                           desc->ordered, desc->shared, desc->timers);
     }
-    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
-        o->tag < 0) {
+    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
+        desc->tag < 0) {
         return dpari_wrong(
             why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
-            o->method, o->run_bytes, o->tag);
+            desc->method, desc->run_bytes, desc->tag);
     }
-    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
+    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
                                                 const dpar_halo_plan_desc *desc, int64_t *bytes,
                                                 dpar_why *why)
 {
-    dpari_hx_size z;
-    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, bytes);
+    dpari_hx_size size;
+    const dpar_status status = dpari_hx_judge(comm, desc, &size, why);
+    if (status == DPAR_OK) {
+        (void)dpari_hx_layout(&size, NULL, bytes);
     }
-    return st;
+    return status;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
-static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
-    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
-    if (v->kernel != 0) {
-        dpari_fact(g, "halo.window[#].stride", d, v->stride);
-        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
-        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
-        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
-        dpari_fact(g, "halo.window[#].kind", d, v->kind);
-        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
-        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
+    if (window->kernel != 0) {
+        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
+        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
+        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
+        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
     }
 }
 
-static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
-    const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
+    const dpar_placement *placement = &layout->axis[i];
+    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-        h = dpari_hash(h, p->cuts[k]);
+    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+         k++) {
+        h = dpari_hash(h, placement->cuts[k]);
     }
-    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i,
-               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
-    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
+    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
+    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
+    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
+    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
+    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
+    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
+    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
+    dpari_fact(facts, "the op of placement # of halo.grid", i,
+               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
+    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
 /* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
-    const int bends = h->folds || h->poles;
+    const int bends = halo->folds || halo->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_fact(g, "halo.low[#]", d, h->low[d]);
-        dpari_fact(g, "halo.high[#]", d, h->high[d]);
-        dpari_fact(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_window(g, &h->window[d], d);
+    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
+    for (d = 0; d < halo->grid.dims; d++) {
+        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
+        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
+        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
+        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
+        dpari_hx_state_window(facts, &halo->window[d], d);
     }
-    dpari_fact(g, "halo.shape", 0, h->shape);
-    dpari_fact(g, "halo.periodic", 0, h->periodic);
-    dpari_fact(g, "halo.folds", 0, h->folds);
-    dpari_fact(g, "halo.poles", 0, h->poles);
-    dpari_fact(g, "halo.cube", 0, h->cube);
-    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
-    for (d = 0; d < h->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(g, &h->grid, d);
+    dpari_fact(facts, "halo.shape", 0, halo->shape);
+    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
+    dpari_fact(facts, "halo.folds", 0, halo->folds);
+    dpari_fact(facts, "halo.poles", 0, halo->poles);
+    dpari_fact(facts, "halo.cube", 0, halo->cube);
+    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
+    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
+    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
+    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
+    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
+    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
+    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
+    for (d = 0; d < halo->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(facts, &halo->grid, d);
     }
-    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, h->owner[d]);
+    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, halo->owner[d]);
     }
-    dpari_fact_hash(g, "halo.owner", 0, owners);
-    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(facts, "halo.owner", 0, owners);
+    dpari_fact_hash(facts, "halo.outputs", 0,
+                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
 /* Lists what all ranks must pass alike. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
+static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, desc->field_count);
-    dpari_fact(g, "desc.method", 0, desc->method);
-    dpari_fact(g, "desc.ordered", 0, desc->ordered);
-    dpari_fact(g, "desc.shared", 0, desc->shared);
-    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(g, "desc.tag", 0, desc->tag);
-    g->of = "field #: ";
+    dpari_fact(facts, "the number of fields", 0, desc->field_count);
+    dpari_fact(facts, "desc.method", 0, desc->method);
+    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
+    dpari_fact(facts, "desc.shared", 0, desc->shared);
+    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "desc.tag", 0, desc->tag);
+    facts->of = "field #: ";
     for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *f = &desc->field[i];
-        g->of_index = i;
-        dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
-        dpari_fact(g, "components", 0, dpari_hx_components(f));
-        dpari_fact(g, "vector", 0, f->vector);
-        dpari_fact(g, "pair", 0, f->pair);
-        dpari_hx_state_halo(g, f->halo);
+        const dpar_halo_field *field = &desc->field[i];
+        facts->of_index = i;
+        dpari_fact_type(facts, "type", 0, field->type);
+        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
+        dpari_fact(facts, "components", 0, dpari_hx_components(field));
+        dpari_fact(facts, "vector", 0, field->vector);
+        dpari_fact(facts, "pair", 0, field->pair);
+        dpari_hx_state_halo(facts, field->halo);
     }
 }
 
 /* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
  * memory, or compact, on some of them only. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
-    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    const dpar_status status =
+        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     if (!all) {
-        z->ordered = 0;
-        z->cut = -1;
-        dpari_hx_count_steps(z, 1);
+        size->ordered = 0;
+        size->cut = -1;
+        dpari_hx_count_steps(size, 1);
     }
     return DPAR_OK;
 }
@@ -4735,7 +4772,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
-    dpar_status s;
+    dpar_status status;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
@@ -4750,8 +4787,8 @@ static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+    status = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return status == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : status;
 }
 
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
@@ -4764,17 +4801,17 @@ static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t wor
 
 static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < x->fields; i++) {
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    x->peer_of[t.peer] = 1;
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    x->peer_of[transfer.peer] = 1;
                 }
             }
         }
@@ -4792,23 +4829,23 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 /* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(x->node);
     const int apart = x->node != x->c;
     int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (st != DPAR_OK) { /* other nodes would wait for this one */
-            dpar_comm_abort(x->c, st, x->node->why.text);
-            return st;
+        const dpar_status status = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* other nodes would wait for this one */
+            dpar_comm_abort(x->c, status, x->node->why.text);
+            return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? told[i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
@@ -4818,56 +4855,56 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
-    dpar_status st;
+    dpar_status status;
     int32_t i, f, d;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *a = &x->array[f];
+            const dpari_hx_array *array = &x->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = a->origin[d];
-                r[DPAR_MAX_DIMS + d] = a->stride[d];
+                r[d] = array->origin[d];
+                r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
-            r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+            r[2 * DPAR_MAX_DIMS] = array->component;
+            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         const int64_t *r = x->record + i * words;
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *a = &x->peer[i].array[f];
+            dpari_hx_array *array = &x->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                a->origin[d] = r[d];
-                a->stride[d] = r[DPAR_MAX_DIMS + d];
+                array->origin[d] = r[d];
+                array->stride[d] = r[DPAR_MAX_DIMS + d];
             }
-            a->component = r[2 * DPAR_MAX_DIMS];
-            a->compact = (int32_t)(bits & 1);
-            a->reach[0] = (int32_t)(bits >> 1 & 1);
-            a->reach[1] = (int32_t)(bits >> 2 & 1);
-            a->elsewhere = (int32_t)(bits >> 4 & 1);
+            array->component = r[2 * DPAR_MAX_DIMS];
+            array->compact = (int32_t)(bits & 1);
+            array->reach[0] = (int32_t)(bits >> 1 & 1);
+            array->reach[1] = (int32_t)(bits >> 2 & 1);
+            array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
     }
-    return st;
+    return status;
 }
 
 /* ---- items ------------------------------------------------------------------------------------
  */
 
 /* The steps of the message: the owner's array, closed up. */
-static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
     int64_t step = 1;
-    for (k = 0; k < it->dims; k++) {
+    for (k = 0; k < item->dims; k++) {
         int32_t best = -1;
-        for (d = it->dims - 1; d >= 0; d--) {
+        for (d = item->dims - 1; d >= 0; d--) {
             const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
             const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
             if (!(done >> d & 1) && (best < 0 || a < b)) {
@@ -4875,10 +4912,10 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
             }
         }
         done |= 1 << best;
-        it->dense[best] = step;
-        step *= it->extent[best];
+        item->dense[best] = step;
+        step *= item->extent[best];
     }
-    it->elements = step;
+    item->elements = step;
 }
 
 /* True if the receiver reads a box in place. Both sides get the same result, because the run is
@@ -4887,152 +4924,156 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *p,
-                              const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *spot,
+                              const dpari_hx_item *item, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
     const int packs = x->options.method == DPAR_HALO_PACKED ||
                       (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
                        bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
+               run;
 }
 
 /* The receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
 {
-    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+    return d == transfer->swap[0]   ? transfer->swap[1]
+           : d == transfer->swap[1] ? transfer->swap[0]
+                                    : d;
 }
 
 /* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
-static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
     int64_t stride[DPAR_MAX_DIMS];
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        stride[d] = p->stride[d];
-        if (t->flip >> d & 1u) {
-            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+    for (d = 0; d < transfer->dims; d++) {
+        stride[d] = spot->stride[d];
+        if (transfer->flip >> d & 1u) {
+            spot->at += (transfer->extent[dpari_hx_swapped(transfer, d)] - 1) * stride[d];
             stride[d] = -stride[d];
         }
     }
-    for (d = 0; d < t->dims; d++) {
-        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    for (d = 0; d < transfer->dims; d++) {
+        spot->stride[d] = stride[dpari_hx_swapped(transfer, d)];
     }
 }
 
 /* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
  * by 1 the pair is (-v, u), by 3 (v, -u). */
-static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
-    sender->at += (1 - k) * sender->stride[t->dims];
-    receiver->at += k * receiver->stride[t->dims];
-    it->extent[t->dims] = 1;
-    it->negate = (t->turn == 1) == (k == 0);
+    sender->at += (1 - k) * sender->stride[transfer->dims];
+    receiver->at += k * receiver->stride[transfer->dims];
+    item->extent[transfer->dims] = 1;
+    item->negate = (transfer->turn == 1) == (k == 0);
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends, int32_t k)
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
+                          const dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
-                                                       : field; /* whose array is its sender's */
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[transfer->peer] - 1;
+    const int32_t owner = dpari_hx_crosses(f, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(f) - x->field)
+                              : field; /* whose array is its sender's */
     const int32_t here = sends ? owner : field, there = sends ? field : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
     dpari_hx_spot a, b;
     int32_t d;
-    dpari_zero(it, sizeof *it);
-    it->field = field;
-    it->peer = peer;
-    it->dims = t->dims + 1;
-    it->negate = dpari_hx_negates(f, t->turn);
-    for (d = 0; d < t->dims; d++) {
-        it->extent[d] = t->extent[d];
-        it->local[d] = t->mine[d];
-        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    dpari_zero(item, sizeof *item);
+    item->field = field;
+    item->peer = peer;
+    item->dims = transfer->dims + 1;
+    item->negate = dpari_hx_negates(f, transfer->turn);
+    for (d = 0; d < transfer->dims; d++) {
+        item->extent[d] = transfer->extent[d];
+        item->local[d] = transfer->mine[d];
+        item->here[d] = sends ? d : dpari_hx_swapped(transfer, d);
     }
-    it->here[t->dims] = t->dims;
-    it->flip = sends ? 0 : t->flip;
-    it->extent[t->dims] = components;
-    dpari_hx_place(mine, t->mine, components, &a);
-    dpari_hx_place(theirs, t->theirs, components, &b);
-    dpari_hx_turn(t, sends ? &b : &a);
-    if (dpari_hx_parts(f, t) > 1) {
-        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    item->here[transfer->dims] = transfer->dims;
+    item->flip = sends ? 0 : transfer->flip;
+    item->extent[transfer->dims] = components;
+    dpari_hx_place(mine, transfer->mine, components, &a);
+    dpari_hx_place(theirs, transfer->theirs, components, &b);
+    dpari_hx_turn(transfer, sends ? &b : &a);
+    if (dpari_hx_parts(f, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sends ? &a : &b, sends ? &b : &a);
     }
-    it->mine = 2 * here + a.part;
-    it->theirs = 2 * there + b.part;
-    it->mine_at = a.at * bytes;
-    it->theirs_at = b.at * bytes;
-    for (d = 0; d < it->dims; d++) {
-        it->own_step[d] = a.stride[d];
-        it->other_step[d] = b.stride[d];
+    item->mine = 2 * here + a.part;
+    item->theirs = 2 * there + b.part;
+    item->mine_at = a.at * bytes;
+    item->theirs_at = b.at * bytes;
+    for (d = 0; d < item->dims; d++) {
+        item->own_step[d] = a.stride[d];
+        item->other_step[d] = b.stride[d];
     }
-    dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
-    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+    dpari_hx_close_up(item, sends ? a.stride : b.stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, item, world);
+    item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
 /* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
 {
-    dpari_hx_flow *w;
+    dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
     const int32_t modes = x->step[s].modes;
     int32_t d;
-    if (it->peer < 0) {
+    if (item->peer < 0) {
         return;
     }
-    w = &x->peer[it->peer].flow[s];
-    for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    flow = &x->peer[item->peer].flow[s];
+    for (d = 0; d < item->dims; d++) {
+        flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
-    if (modes >> give & 1 && it->packs) {
-        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    if (modes >> give & 1 && item->packs) {
+        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
     }
-    if (modes >> take & 1 && !it->direct) {
-        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    if (modes >> take & 1 && !item->direct) {
+        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
     }
-    w->out_direct[give] += modes >> give & 1 && !it->packs;
-    w->in_direct[take] += modes >> take & 1 && it->direct;
+    flow->out_direct[give] += modes >> give & 1 && !item->packs;
+    flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
 static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
-    dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_step *step = &x->step[s];
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
+        while (dpari_hx_next(&walk, &transfer)) {
             dpari_hx_flow *flow =
-                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &p->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                transfer.peer == x->rank ? NULL : &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &step->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &transfer); k++, ++*n) {
                 if (fill) {
-                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
-                    dpari_hx_fill(x, it, i, &t, 0, k);
-                    dpari_hx_count_in(x, it, s, 0);
+                    dpari_hx_item *item = &x->item[(flow ? flow->first : step->r) + *n];
+                    dpari_hx_fill(x, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(x, item, s, 0);
                 }
             }
         }
@@ -5042,21 +5083,21 @@ static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 /* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+        while (dpari_hx_next(&walk, &transfer)) {
+            for (k = 0; walk.own_first == own_first && k < dpari_hx_parts(&x->field[i], &transfer);
                  k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                if (transfer.peer != x->rank) {
+                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -5067,24 +5108,24 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
-    dpari_hx_step *p = &x->step[s];
+    dpari_hx_step *step = &x->step[s];
     int32_t i;
-    p->r = at;
+    step->r = at;
     dpari_hx_list_receives(x, s, 0);
-    at += p->self;
-    p->self = 0;
+    at += step->self;
+    step->self = 0;
     for (i = 0; i < x->peers; i++) {
         x->peer[i].flow[s].first = at;
         at += x->peer[i].flow[s].boxes;
         x->peer[i].flow[s].boxes = 0;
     }
     dpari_hx_list_receives(x, s, 1);
-    p->r_items = at - p->r;
-    p->s = at;
+    step->r_items = at - step->r;
+    step->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->own_first = at - p->s;
+    step->own_first = at - step->s;
     at = dpari_hx_list_sends(x, s, at, 0);
-    p->s_items = at - p->s;
+    step->s_items = at - step->s;
     return at;
 }
 
@@ -5096,8 +5137,8 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
     for (s = 0; s < x->steps; s++) {
         for (t = 0; t < x->steps; t++) {
             for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
-                const dpari_hx_flow *w = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+                const dpari_hx_flow *flow = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
@@ -5115,16 +5156,16 @@ static void dpari_hx_flows(dpar_halo_plan *x)
         }
         x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
-            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
+            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = gives;
-                w->in_at[mode] = comes;
-                x->lends[mode] |= w->out_direct[mode] > 0;
+                flow->out_at[mode] = gives;
+                flow->in_at[mode] = comes;
+                x->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->step[s].alone &= w->boxes + w->sends == 0;
+            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            x->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
         }
@@ -5132,10 +5173,10 @@ static void dpari_hx_flows(dpar_halo_plan *x)
         x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *f = &x->field[x->item[k].field];
-        if (dpari_hx_mem(f)) {
+        const dpar_halo_field *field = &x->field[x->item[k].field];
+        if (dpari_hx_mem(field)) {
             x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
@@ -5157,7 +5198,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     dpar_comm *of = x->world ? x->node : x->c;
     int64_t turns = 2;
     void *memory = NULL;
-    dpar_status st;
+    dpar_status status;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
@@ -5166,11 +5207,11 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears
-             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-             : dpar_comm_alloc(of, x->memory_bytes, &memory);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, of->why.text);
+    status = x->nears ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields,
+                                                &memory)
+                      : dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
@@ -5202,87 +5243,87 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
-    dpar_status st;
+    dpar_status status;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            r[0] = (int64_t)w->hash[1];
-            r[1] = (int64_t)w->hash[0];
-            r[2] = w->out_at[0];
-            r[3] = w->out_bytes[0];
-            r[4] = w->out_bytes[1];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            r[0] = (int64_t)flow->hash[1];
+            r[1] = (int64_t)flow->hash[0];
+            r[2] = flow->out_at[0];
+            r[3] = flow->out_bytes[0];
+            r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        dpari_hx_peer *p = &x->peer[i];
+    status = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
-        if (p->world >= 0) {
+        if (peer->world >= 0) {
             unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
             if (memory == NULL) {
-                dpar_text t;
-                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
+                dpar_text text;
+                dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_put_unmapped(&text, x->world, (uint64_t)r[6]);
                 return DPAR_E_MEMORY;
             }
-            p->line = (dpari_hx_line *)(void *)memory;
-            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
-            p->staging = memory + (x->staging - x->memory);
-            p->turn = r[5];
+            peer->line = (dpari_hx_line *)(void *)memory;
+            peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
+            peer->staging = memory + (x->staging - x->memory);
+            peer->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
-            p->reached = p->staging != NULL;
-            p->turn = r[5];
+            peer->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, peer->rank);
+            peer->reached = peer->staging != NULL;
+            peer->turn = r[5];
         }
-        if (p->reached) {
-            x->peer_of[x->c->size + x->reached++] = p->rank;
+        if (peer->reached) {
+            x->peer_of[x->c->size + x->reached++] = peer->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *w = &p->flow[s];
-            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
-                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+            dpari_hx_flow *flow = &peer->flow[s];
+            if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
+                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
                 return dpari_say(DPAR_E_MISMATCH, why,
                                  "ranks %d and %d do not agree on what they exchange: their grids "
                                  "differ",
-                                 x->rank, p->rank);
+                                 x->rank, peer->rank);
             }
-            if (p->world >= 0 || p->reached) {
-                w->in_at[0] = w->in_at[1] = r[2];
+            if (peer->world >= 0 || peer->reached) {
+                flow->in_at[0] = flow->in_at[1] = r[2];
             }
         }
     }
-    return st;
+    return status;
 }
 
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
-    const dpar_status st = dpari_hx_pin_all(x, 1);
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
-                                     x->memory_bytes, dpar_status_text(st));
+    const dpar_status status = dpari_hx_pin_all(x, 1);
+    return status == DPAR_OK ? status
+                             : dpari_say(status, why, "rank %d: %ld bytes cannot be pinned: %s",
+                                         x->rank, x->memory_bytes, dpar_status_text(status));
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
     int32_t i, s;
     int64_t at = 0;
-    dpar_status st = dpari_hx_find_node(x);
-    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+    dpar_status status = dpari_hx_find_node(x);
+    status = status == DPAR_OK ? dpari_hx_swap_arrays(x) : status;
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
-    if (st == DPAR_OK) {
+    status = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    if (status == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
             dpari_hx_bind_field(x, i);
         }
@@ -5290,15 +5331,15 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
         for (s = 0; s < x->steps && x->world; s++) {
             x->line[s].version = 1;
         }
-        st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+        status = dpari_hx_swap_places(x, why);
+        status = dpari_agree(x->c, status == DPAR_OK ? dpari_hx_pin_plan(x, why) : status, why);
     }
-    if (st != DPAR_OK) {
+    if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
             dpar_comm_release(x->world ? x->node : x->c, x->memory);
         }
-        return st;
+        return status;
     }
     dpari_hx_finish_items(x);
     return DPAR_OK;
@@ -5312,24 +5353,24 @@ static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *f = &x->field[i];
-        dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
-                               (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
-                               dpari_ref(x->world, f->compact_halo, 1) != 0;
+        const dpar_halo_field *field = &x->field[i];
+        dpari_hx_array_of(&x->array[i], field, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
+                               (later || dpari_ref(x->world, field->data, 1) != 0);
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
+                               dpari_ref(x->world, field->compact_halo, 1) != 0;
     }
 }
 
 /* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
-static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
     int64_t within;
     int32_t p;
-    for (p = 0; p < 2 * n && w; p++) {
+    for (p = 0; p < 2 * n && world; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
-            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            !dpari_heap_holds(world, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
                 why,
                 "field %d: its elements on rank %d extend over %ld bytes, but the allocation "
@@ -5341,102 +5382,104 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
 }
 
 /* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
-static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                           const dpari_hx_size *z, void *memory, int64_t need,
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *size, void *memory, int64_t need,
                                            dpar_why *why)
 {
-    const dpar_comm *node = c->node ? c->node : c;
+    const dpar_comm *node = comm->node ? comm->node : comm;
     int64_t bytes, *span;
-    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status =
+        dpari_hx_clear_of(desc->field, size->fields, comm->rank, memory, need, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    span = dpari_hx_layout(z, memory, &bytes)->span;
-    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
-    if (st != DPAR_OK) {
-        return st;
+    span = dpari_hx_layout(size, memory, &bytes)->span;
+    status = dpari_hx_disjoint(desc->field, size->fields, comm->rank, span, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, size->fields, comm->rank, span,
+                               why);
 }
 
 /* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
-static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                         int32_t later, dpari_hx_size *z, int64_t *need,
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
 {
-    dpar_status st = dpari_hx_judge(c, desc, z, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_hx_judge(comm, desc, size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpari_hx_layout(z, NULL, need);
+    (void)dpari_hx_layout(size, NULL, need);
     /* Pages of the host, because the memory of the communicator may be on a device. */
-    st = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
-    if (st != DPAR_OK || later) {
-        return st;
+    status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
+    if (status != DPAR_OK || later) {
+        return status;
     }
-    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+    return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
 /* Lays the plan out in its memory, as far as this rank knows it without the others. */
-static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                              const dpari_hx_size *z, void *memory, int64_t need)
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *size, void *memory, int64_t need)
 {
     dpar_halo_plan *x;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(z, memory, &bytes);
-    x->c = c;
-    x->node = c->node ? c->node : c;
+    x = dpari_hx_layout(size, memory, &bytes);
+    x->c = comm;
+    x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
     x->options.field = x->field;
-    x->rank = c->rank;
+    x->rank = comm->rank;
     x->wide = dpari_os_wide();
     x->fields = desc->field_count;
-    x->steps = z->steps;
-    x->items = z->items;
+    x->steps = size->steps;
+    x->items = size->items;
     for (i = 0; i < x->fields; i++) {
         x->field[i] = desc->field[i];
         x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(z, i);
+        x->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = z->forward;
-    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    x->forward = size->forward;
+    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return x;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                                int32_t later, dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
-    dpari_hx_size z;
+    dpari_hx_size size;
     void *memory = NULL;
     int64_t need = 0;
-    dpar_status st;
-    if (!c) {
+    dpar_status status;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
     if (desc && plan) {
-        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, why);
+        status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
-        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+        status = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
     }
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
-    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
-        st = dpari_hx_agree_on_order(c, &z, why);
+    status = dpari_agree_on(comm, status, "halo", dpari_hx_state, desc, why);
+    if (status == DPAR_OK && !desc->ordered && !desc->shared) {
+        status = dpari_hx_agree_on_order(comm, &size, why);
     }
-    if (st == DPAR_OK) {
-        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+    if (status == DPAR_OK) {
+        x = dpari_hx_describe_plan(comm, desc, &size, memory, need);
         x->owned = desc->memory == NULL ? memory : NULL;
         dpari_hx_own_arrays(x, later);
         dpari_hx_mark_peers(x);
-        st = dpari_hx_plan(x, why);
+        status = dpari_hx_plan(x, why);
     }
-    if (st != DPAR_OK) {
-        return dpari_object_failed(st, desc ? desc->memory : NULL, memory, need, why);
+    if (status != DPAR_OK) {
+        return dpari_object_failed(status, desc ? desc->memory : NULL, memory, need, why);
     }
     *plan = x;
     return DPAR_OK;
@@ -5452,7 +5495,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
                                                     void *halos)
 {
-    dpari_hx_array *a;
+    dpari_hx_array *array;
     int32_t s;
     if (!x) {
         return DPAR_E_ARG;
@@ -5470,9 +5513,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
                                 f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
                                 (data != NULL) + 2 * (halos != NULL));
     }
-    a = &x->array[f];
-    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &x->array[f];
+    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             x->c,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
@@ -5506,20 +5549,20 @@ enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
 
 /* The slowest rank's median; 0 with *st. */
-static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
+static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
     int32_t i, j;
-    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
-        *st = dpar_barrier(x->c, NULL);
+    for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
+        *status = dpar_barrier(x->c, NULL);
         mine = dpari_os_now();
-        for (k = 0; k < times && *st == DPAR_OK; k++) {
-            *st = dpar_halo_plan_exchange(x);
+        for (k = 0; k < times && *status == DPAR_OK; k++) {
+            *status = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
-        if (*st == DPAR_OK) {
-            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        if (*status == DPAR_OK) {
+            *status = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
         if (i < 0) { /* the first is cold */
             times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
@@ -5531,84 +5574,85 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
         }
         sample[j] = slowest;
     }
-    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+    return *status == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
 /* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
  * also ordered. */
-static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
+static void dpari_hx_try(dpar_halo_plan_desc *desc, int32_t n)
 {
-    o->ordered = n & 1;
-    o->method = n < 2    ? DPAR_HALO_MESSAGES
-                : n < 4  ? DPAR_HALO_PACKED
-                : n < 10 ? DPAR_HALO_DIRECT
-                         : DPAR_HALO_AUTO;
-    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    desc->ordered = n & 1;
+    desc->method = n < 2    ? DPAR_HALO_MESSAGES
+                   : n < 4  ? DPAR_HALO_PACKED
+                   : n < 10 ? DPAR_HALO_DIRECT
+                            : DPAR_HALO_AUTO;
+    desc->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
 /* True if all fields can be ordered. The fields have been checked. */
-static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
+static int dpari_hx_all_order(const dpar_halo_plan_desc *desc)
 {
     int32_t k;
-    for (k = 0; k < o->field_count && dpari_hx_can_order(&o->field[k]); k++) {
+    for (k = 0; k < desc->field_count && dpari_hx_can_order(&desc->field[k]); k++) {
     }
-    return !o->shared && k == o->field_count;
+    return !desc->shared && k == desc->field_count;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan_desc *options,
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *options,
                                                     double *seconds, dpar_why *why)
 {
-    dpar_halo_plan_desc o, best;
+    dpar_halo_plan_desc desc, best;
     double least = 0.0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     dpar_why said;
     int32_t i;
     int can_order = 0;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    best = o;
-    o.timers = 0;
-    o.memory = NULL;
-    o.bytes = 0;
-    if (!c) {
+    dpari_zero(&desc, sizeof desc);
+    desc = options ? *options : desc;
+    best = desc;
+    desc.timers = 0;
+    desc.memory = NULL;
+    desc.bytes = 0;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
-    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+    for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
         double took;
-        dpari_hx_try(&o, i);
+        dpari_hx_try(&desc, i);
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
-        st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
-        st = dpari_agree(c, st, &said);
-        if (st == DPAR_E_NONE) {
-            st = DPAR_OK;
+        status = desc.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
+        status = options ? status : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
+        status = dpari_agree(comm, status, &said);
+        if (status == DPAR_E_NONE) {
+            status = DPAR_OK;
             continue;
         }
-        if (st != DPAR_OK) {
-            return dpari_repeat(st, why, said.text);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, said.text);
         }
-        st = dpar_halo_plan_make(c, &o, &x, why);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpar_halo_plan_make(comm, &desc, &x, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* make has checked the fields */
-        took = dpari_hx_time(x, &st);
-        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
-            best.method = o.method;
-            best.ordered = o.ordered;
-            best.run_bytes = o.run_bytes;
+        can_order =
+            i == 0 ? dpari_hx_all_order(&desc) : can_order; /* make has checked the fields */
+        took = dpari_hx_time(x, &status);
+        if (status == DPAR_OK && (least <= 0.0 || took < least)) {
+            best.method = desc.method;
+            best.ordered = desc.ordered;
+            best.run_bytes = desc.run_bytes;
             least = took;
         }
-        if (st == DPAR_OK) {
-            st = dpar_halo_plan_free(x);
+        if (status == DPAR_OK) {
+            status = dpar_halo_plan_free(x);
         } else {
             (void)dpar_halo_plan_free(x);
         }
     }
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     *options = best;
     if (seconds) {
@@ -5642,8 +5686,8 @@ enum {
 
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;    /* as wide as there is room for */
-    dpar_grid_field f; /* strides and component_stride filled in */
+    dpar_halo halo;        /* as wide as there is room for */
+    dpar_grid_field field; /* strides and component_stride filled in */
     int32_t number, type, components;
     int32_t reach;  /* 1 if peers may read the arrays in place */
     int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
@@ -5673,7 +5717,7 @@ typedef struct dpari_gx_mirror {
 
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
-    dpar_halo_plan *x;
+    dpar_halo_plan *exchange;
     void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
     void *before; /* of a plan of one array: an array of that shape, most often the one before */
     const dpari_gx_shape **shape;
@@ -5683,13 +5727,13 @@ typedef struct dpari_gx_plan {
     dpari_gx_mirror *mirror;
     dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
     int64_t bytes, rest_bytes;
-    int32_t n, depth, mirrors;
+    int32_t count, depth, mirrors;
     int32_t active;
 } dpari_gx_plan;
 
 typedef struct dpari_gx {
     dpar_grid head;
-    dpar_grid_desc d;
+    dpar_grid_desc desc;
     dpari_on_end ending; /* in the communicator's list */
     const dpar_mem *mem;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
@@ -5699,33 +5743,33 @@ typedef struct dpari_gx {
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
-    dpari_gx_plan *quick;  /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;             /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_plan *now_x; /* its exchange */
+    dpari_gx_plan *quick; /* of one array, all halos, no mirrors: it ran last, with this array, */
+    void *now;            /* which is exchanged at once; the grid itself: none is */
+    dpar_halo_plan *now_exchange; /* its exchange */
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
 } dpari_gx;
 
 /* NULL: there is none, or its world was closed. */
-static dpari_gx *dpari_gx_of(dpar_grid *g)
+static dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
-    return g && g->comm ? (dpari_gx *)(void *)g : NULL;
+    return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-static const dpari_gx *dpari_gx_in(const dpar_grid *g)
+static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
-    return (const dpari_gx *)(const void *)g;
+    return (const dpari_gx *)(const void *)grid;
 }
 
 /* What failed for its own reason, or because another rank did, as a call without `why` says it. */
-static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
 {
-    dpar_comm *comm = g->head.comm;
-    if (st == DPAR_OK) {
-        return st;
+    dpar_comm *comm = grid->head.comm;
+    if (status == DPAR_OK) {
+        return status;
     }
-    return comm->status < 0 ? comm->status : dpari_repeat(st, &comm->why, why->text);
+    return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -5738,7 +5782,7 @@ static DPARI_COLD int dpari_gx_flag(int32_t v)
 /* Checks what the description says of one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const dpar_grid_desc *desc = &grid->d;
+    const dpar_grid_desc *desc = &grid->desc;
     const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
     int32_t part;
     if (desc->cells[d] < 1) {
@@ -5802,45 +5846,47 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
 
 /* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
  * rows. */
-static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
-    dpar_status st;
+    dpar_status status;
     int32_t d, whole = 0;
     dpari_zero(&cart, sizeof cart);
     cart.ranks = ranks;
-    cart.dims = g->d.dims;
-    for (d = 0; d < g->d.dims; d++) {
-        const int64_t width = g->low[d] + g->high[d];
-        cart.cells[d] = g->d.cells[d];
+    cart.dims = grid->desc.dims;
+    for (d = 0; d < grid->desc.dims; d++) {
+        const int64_t width = grid->low[d] + grid->high[d];
+        cart.cells[d] = grid->desc.cells[d];
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
-        cart.periodic |= (uint32_t)g->d.periodic[d] << d;
-        g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
-        whole |= g->head.parts[d] != g->d.parts[d];
+        cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
+        grid->head.parts[d] =
+            grid->desc.parts[d] == 0 && width == 0 && grid->widest > 0 ? 1 : grid->desc.parts[d];
+        whole |= grid->head.parts[d] != grid->desc.parts[d];
     }
-    st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
-    if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
-        for (d = 0; d < g->d.dims; d++) {
-            g->head.parts[d] = g->d.parts[d];
+    status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
+    if (status != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
+        for (d = 0; d < grid->desc.dims; d++) {
+            grid->head.parts[d] = grid->desc.parts[d];
         }
-        st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
+        status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
     }
-    return st;
+    return status;
 }
 
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.count[d];
-    const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
-    const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
+    const int64_t n = grid->head.cells[d], first = grid->head.first[d],
+                  end = first + grid->head.count[d];
+    const int64_t below = grid->low[d] - first, above = end + grid->high[d] - n;
+    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
+    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
+        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
             "mirror",
-            d, g->low[d], g->high[d], g->head.count[d]);
+            d, grid->low[d], grid->high[d], grid->head.count[d]);
     }
     return DPAR_OK;
 }
@@ -5853,15 +5899,16 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
-    for (d = 0; d < grid->d.dims; d++) {
-        placement[d] = dpar_shard_by(d, grid->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
-        placement[d].cuts = grid->d.cuts[d];
+    for (d = 0; d < grid->desc.dims; d++) {
+        placement[d] =
+            dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
+        placement[d].cuts = grid->desc.cuts[d];
         halo->low[d] = grid->low[d];
         halo->high[d] = grid->high[d];
-        halo->periodic |= (uint32_t)grid->d.periodic[d] << d;
+        halo->periodic |= (uint32_t)grid->desc.periodic[d] << d;
     }
-    halo->shape = grid->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-    status = dpar_layout_init(&halo->grid, mesh, grid->d.dims, grid->d.cells, placement, why);
+    halo->shape = grid->desc.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    status = dpar_layout_init(&halo->grid, mesh, grid->desc.dims, grid->desc.cells, placement, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5871,13 +5918,13 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
 /* Cuts the cells over the ranks: the halo of cells, and the public head of the grid. */
 static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
 {
-    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->d.dims)];
+    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
     dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
-        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->d.order, comm->size, why);
+        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->desc.order, comm->size, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5887,11 +5934,11 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     }
     (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
-    grid->head.dims = grid->d.dims;
-    for (d = grid->d.dims - 1; d >= 0; d--) {
+    grid->head.dims = grid->desc.dims;
+    for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
         const int64_t count = own.hi[d] - own.lo[d];
-        grid->head.cells[d] = grid->d.cells[d];
+        grid->head.cells[d] = grid->desc.cells[d];
         grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
@@ -5901,7 +5948,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
                              comm->rank, count, d);
         }
     }
-    for (d = 0; d < grid->d.dims; d++) {
+    for (d = 0; d < grid->desc.dims; d++) {
         status = dpari_gx_check_mirror(grid, d, why);
         if (status != DPAR_OK) {
             return status;
@@ -5910,41 +5957,42 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
-static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
-    const dpar_grid_desc *a = (const dpar_grid_desc *)given;
+    const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
     int32_t d, p;
-    dpari_fact(f, "dims", 0, a->dims);
-    dpari_fact(f, "star", 0, a->star);
-    dpari_fact(f, "order", 0, a->order);
-    dpari_fact(f, "check", 0, a->check);
-    dpari_fact(f, "halo", 0, a->halo);
-    dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "owns_comm", 0, a->owns_comm);
-    for (d = 0; d < a->dims; d++) {
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "star", 0, desc->star);
+    dpari_fact(facts, "order", 0, desc->order);
+    dpari_fact(facts, "check", 0, desc->check);
+    dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
-        dpari_fact(f, "cells[#]", d, a->cells[d]);
-        dpari_fact(f, "halo_low[#]", d, a->halo_low[d]);
-        dpari_fact(f, "halo_high[#]", d, a->halo_high[d]);
-        dpari_fact(f, "periodic[#]", d, a->periodic[d]);
-        dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
-        dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
-        dpari_fact(f, "parts[#]", d, a->parts[d]);
-        for (p = 0; a->cuts[d] && p <= a->parts[d]; p++) {
-            h = dpari_hash(h, a->cuts[d][p]);
+        dpari_fact(facts, "cells[#]", d, desc->cells[d]);
+        dpari_fact(facts, "halo_low[#]", d, desc->halo_low[d]);
+        dpari_fact(facts, "halo_high[#]", d, desc->halo_high[d]);
+        dpari_fact(facts, "periodic[#]", d, desc->periodic[d]);
+        dpari_fact(facts, "mirror_low[#]", d, desc->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, desc->mirror_high[d]);
+        dpari_fact(facts, "parts[#]", d, desc->parts[d]);
+        for (p = 0; desc->cuts[d] && p <= desc->parts[d]; p++) {
+            h = dpari_hash(h, desc->cuts[d][p]);
         }
-        dpari_fact_hash(f, "the list of cuts[#]", d, h);
+        dpari_fact_hash(facts, "the list of cuts[#]", d, h);
     }
 }
 
 /* Allocates a grid, followed by its cuts. */
-static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
+                                           dpar_why *why)
 {
     int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
     dpari_gx *g;
     int32_t d;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        bytes += a->cuts[d] && a->parts[d] > 0 ? 8 * ((int64_t)a->parts[d] + 1) : 0;
+        bytes += desc->cuts[d] && desc->parts[d] > 0 ? 8 * ((int64_t)desc->parts[d] + 1) : 0;
     }
     g = (dpari_gx *)dpari_os_pages(bytes);
     *grid = g;
@@ -5952,16 +6000,16 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
     }
-    g->d = *a;
+    g->desc = *desc;
     g->now = g;
     g->bytes = bytes;
     room = (int64_t *)(void *)(g + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (a->cuts[d] && a->parts[d] > 0) {
-            for (i = 0; i <= a->parts[d]; i++) {
-                room[i] = a->cuts[d][i];
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            for (i = 0; i <= desc->parts[d]; i++) {
+                room[i] = desc->cuts[d][i];
             }
-            g->d.cuts[d] = room;
+            g->desc.cuts[d] = room;
             room += i;
         }
     }
@@ -5971,9 +6019,9 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* Points of this rank's array in a dim, with its halo. */
-static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
 {
-    return g->low[d] + g->head.count[d] + (f->location[d] != 0) + g->high[d];
+    return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
 }
 
 /* Checks type, components and points of an array, without the other ranks. */
@@ -6011,49 +6059,50 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
 }
 
 /* The shape of an array: its strides, its halo. */
-static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const dpar_grid_field *f,
-                                         dpari_gx_shape *s)
+static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
+                                         const dpar_grid_field *field, dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
-    dpari_zero(s, sizeof *s);
-    s->type = type;
-    s->f = *f;
-    s->components = f->components > 0 ? f->components : 1;
-    s->f.components = s->components;
-    s->halo = g->halo;
-    step = f->component_stride != 0 ? 1 : s->components;
-    s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
-    for (d = 0; d < g->head.dims; d++) {
-        dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        if (f->location[d]) {
-            s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
-                                  another dim is a corner, in a star, too */
-            s->halo.shape = DPAR_STENCIL_BOX;
+    dpari_zero(shape, sizeof *shape);
+    shape->type = type;
+    shape->field = *field;
+    shape->components = field->components > 0 ? field->components : 1;
+    shape->field.components = shape->components;
+    shape->halo = grid->halo;
+    step = field->component_stride != 0 ? 1 : shape->components;
+    shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
+    for (d = 0; d < grid->head.dims; d++) {
+        dense = dense && field->stride[d] == 0;
+        shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        if (field->location[d]) {
+            shape->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond
+                                  it in another dim is a corner, in a star, too */
+            shape->halo.shape = DPAR_STENCIL_BOX;
         }
     }
-    for (k = 0; k < g->head.dims && dense; k++) {
-        d = f->order == DPAR_ORDER_FIRST_FASTEST ? k : g->head.dims - 1 - k;
-        s->f.stride[d] = step;
-        step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
+    for (k = 0; k < grid->head.dims && dense; k++) {
+        d = field->order == DPAR_ORDER_FIRST_FASTEST ? k : grid->head.dims - 1 - k;
+        shape->field.stride[d] = step;
+        step = dpari_mul(step, dpari_gx_points(grid, field, d), &step) ? step : INT64_MAX;
     }
 }
 
 /* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
  * the dim (dims: components) whose stride takes it too far. */
-static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
-                                        int64_t *high)
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                        int64_t *low, int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
     *low = 0;
     *high = 1;
-    for (d = 0; d <= g->head.dims; d++) {
-        const int comps = d == g->head.dims;
-        const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
-        const int64_t below = comps ? 0 : g->low[d];
-        const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
+    for (d = 0; d <= grid->head.dims; d++) {
+        const int comps = d == grid->head.dims;
+        const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
+        const int64_t below = comps ? 0 : grid->low[d];
+        const int64_t above =
+            comps ? shape->components - 1 : dpari_gx_points(grid, &shape->field, d) - 1 - below;
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -6064,7 +6113,7 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
         }
         *low -= step < 0 ? b : a;
         *high += step < 0 ? a : b;
-        if (*high - *low > most / dpar_type_bytes(s->type)) {
+        if (*high - *low > most / dpar_type_bytes(shape->type)) {
             return d + 1;
         }
     }
@@ -6072,35 +6121,38 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
 }
 
 /* Points that are filled or own; beyond open ends there need not be any. */
-static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *grid, const dpar_grid_field *field,
+                                       int32_t d)
 {
-    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.count[d];
-    const int ring = g->d.periodic[d];
-    return dpari_gx_points(g, f, d) -
-           (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
-           (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
+    const int64_t first = grid->head.first[d],
+                  after = grid->head.cells[d] - first - grid->head.count[d];
+    const int ring = grid->desc.periodic[d];
+    return dpari_gx_points(grid, field, d) -
+           (ring || grid->desc.mirror_low[d] ? 0 : dpari_most(grid->low[d] - first, 0)) -
+           (ring || grid->desc.mirror_high[d] ? 0 : dpari_most(grid->high[d] - after, 0));
 }
 
 /* Checks that no two points are in one place: each stride must exceed the extent of all shorter
  * ones. */
-static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
-                                                   int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
+                                                   const dpari_gx_shape *shape, int32_t rank,
+                                                   dpar_why *why)
 {
-    const int32_t dims = g->head.dims;
+    const int32_t dims = grid->head.dims;
     uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
     int64_t taken = 1;
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
         for (d = 0; d <= dims; d++) {
-            const int64_t v = d < dims ? s->f.stride[d] : s->f.component_stride;
+            const int64_t v = d < dims ? shape->field.stride[d] : shape->field.component_stride;
             if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
                 step = v < 0 ? -v : v;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
+        points = next < dims ? dpari_gx_met(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
                 return dpari_wrong(why,
@@ -6120,31 +6172,31 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
 
 /* Checks that the addresses of an array are not too far apart and that it does not overlap
  * itself. */
-static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
+static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                                   int32_t rank, int64_t *low, int64_t *high,
                                                   dpar_why *why)
 {
-    const int32_t d = dpari_gx_span(g, s, low, high) - 1;
+    const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
     if (d >= 0) {
-        if (d == g->head.dims) {
+        if (d == grid->head.dims) {
             return dpari_say(DPAR_E_RANGE, why,
                              "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
                              "%ld elements apart",
-                             rank, s->components, s->f.component_stride);
+                             rank, shape->components, shape->field.component_stride);
         }
         return dpari_say(DPAR_E_RANGE, why,
                          "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
                          "%d, %ld elements apart",
-                         rank, dpari_gx_points(g, &s->f, d), d, s->f.stride[d]);
+                         rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
     }
-    return dpari_gx_check_apart(g, s, rank, why);
+    return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
 /* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
  * shape is the same on all, whatever memory they are in, and so they are never read there. */
 static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
-    const int32_t type = grid->d.type;
+    const int32_t type = grid->desc.type;
     dpar_grid_field none;
     int64_t low, high;
     dpar_status status;
@@ -6167,16 +6219,18 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_
 }
 
 /* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
+                                                   dpar_why *why)
 {
     int32_t d;
-    for (d = 0; d < g->head.dims; d++) {
-        if (g->d.expected_count[d] != 0 && g->d.expected_count[d] != g->head.count[d]) {
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
             return dpari_wrong(
                 why,
                 "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
                 "cutting (cuts), or another order of dims (order)",
-                rank, g->head.count[d], d, g->d.expected_count[d]);
+                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -6209,29 +6263,29 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     return dpari_gx_plain(*grid, comm->rank, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
                                                dpar_grid **grid, dpar_why *why)
 {
     dpari_gx *made = NULL;
     dpar_status status;
-    if (!c) {
+    if (!comm) {
         dpari_wrong(why, "grid: communicator is NULL");
         return DPAR_E_ARG;
     }
     if (desc && grid) {
-        status = dpari_gx_build(c, desc, &made, why);
+        status = dpari_gx_build(comm, desc, &made, why);
     } else {
         status = dpari_wrong(why, "grid: its description or result is NULL");
     }
-    status = dpari_agree_on(c, status, "grid", dpari_gx_state, desc, why);
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
     if (status < DPAR_OK) { /* < 0, so that a compiler that inlines this knows *grid is set else */
         dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
     }
-    made->head.comm = c;
-    made->mem = made->d.mem ? made->d.mem : c->mem;
+    made->head.comm = comm;
+    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
     made->ending.at = &made->head.comm;
-    dpari_on_end_add(c, &made->ending);
+    dpari_on_end_add(comm, &made->ending);
     *grid = &made->head;
     return DPAR_OK;
 }
@@ -6244,12 +6298,12 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     while (grid->plans) {
         dpari_gx_plan *plan = grid->plans;
         if (comm) {
-            const dpar_status status = dpar_halo_plan_free(plan->x);
+            const dpar_status status = dpar_halo_plan_free(plan->exchange);
             if (first == DPAR_OK) {
                 first = status;
             }
         } else {
-            dpari_object_release(plan->x->owned);
+            dpari_object_release(plan->exchange->owned);
         }
         grid->plans = plan->next;
         dpari_os_unmap(plan->rest, plan->rest_bytes);
@@ -6292,13 +6346,13 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
     ended = comm && dpari_ended_is(comm);
-    closes = freed->d.owns_comm && !ended;
-    said = freed->d.free_why;
+    closes = freed->desc.owns_comm && !ended;
+    said = freed->desc.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
             if (plan->active) {
                 return dpari_comm_wrong(comm, "grid: an exchange of %d arrays has not ended",
-                                        plan->n);
+                                        plan->count);
             }
         }
     }
@@ -6332,12 +6386,12 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
 {
     int32_t d;
     if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
-        a->f.component_stride != b->f.component_stride) {
+        a->field.component_stride != b->field.component_stride) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->f.location[d] != b->f.location[d] || a->f.odd[d] != b->f.odd[d] ||
-            a->f.stride[d] != b->f.stride[d]) {
+        if (a->field.location[d] != b->field.location[d] || a->field.odd[d] != b->field.odd[d] ||
+            a->field.stride[d] != b->field.stride[d]) {
             return 0;
         }
     }
@@ -6346,20 +6400,20 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
 
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
-    const dpari_gx_shape *s;
+    const dpari_gx_shape *shape;
     int64_t arrays;
 } dpari_gx_given;
 
-static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_given *a = (const dpari_gx_given *)given;
+    const dpari_gx_given *args = (const dpari_gx_given *)given;
     int32_t d;
-    dpari_fact(f, "the number of arrays so far", 0, a->arrays);
-    dpari_fact_type(f, "type", 0, a->s->type);
-    dpari_fact(f, "components", 0, a->s->components);
-    for (d = 0; d < a->grid->dims; d++) {
-        dpari_fact(f, "location[#]", d, a->s->f.location[d]);
-        dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
+    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
+    dpari_fact_type(facts, "type", 0, args->shape->type);
+    dpari_fact(facts, "components", 0, args->shape->components);
+    for (d = 0; d < args->grid->dims; d++) {
+        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
+        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
     }
 }
 
@@ -6390,14 +6444,14 @@ static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shap
     return DPAR_OK;
 }
 
-static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
+static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
 {
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            if (p->array[i].at == at) {
-                return &p->array[i];
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            if (page->array[i].at == at) {
+                return &page->array[i];
             }
         }
     }
@@ -6405,18 +6459,18 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
 }
 
 /* An array of a shape, as the full API wants it. */
-DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s,
-                                                     void *at, dpar_halo_field *f)
+DPARI_STATIC_NOINLINE DPARI_COLD void
+dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
     int32_t d;
-    f->halo = &s->halo;
-    f->type = s->type;
-    f->components = s->components;
-    f->component_stride = s->f.component_stride;
-    f->data = at;
-    f->mem = g->mem;
-    for (d = 0; d < g->head.dims; d++) {
-        f->stride[d] = s->f.stride[d];
+    field->halo = &shape->halo;
+    field->type = shape->type;
+    field->components = shape->components;
+    field->component_stride = shape->field.component_stride;
+    field->data = at;
+    field->mem = grid->mem;
+    for (d = 0; d < grid->head.dims; d++) {
+        field->stride[d] = shape->field.stride[d];
     }
 }
 
@@ -6427,17 +6481,17 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 {
     const dpari_gx_shape *other = array->shape;
     const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
-    const int64_t step = shape->f.component_stride * dpar_type_bytes(shape->type);
+    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
     const int64_t most = dpari_most(shape->components, other->components);
     int32_t d;
     if (shape->type != other->type || step == 0 ||
-        shape->f.component_stride != other->f.component_stride || apart % step != 0 ||
+        shape->field.component_stride != other->field.component_stride || apart % step != 0 ||
         apart / step >= most || apart / step <= -most) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->f.location[d] != other->f.location[d] ||
-            shape->f.stride[d] != other->f.stride[d]) {
+        if (shape->field.location[d] != other->field.location[d] ||
+            shape->field.stride[d] != other->field.stride[d]) {
             return 0;
         }
     }
@@ -6446,24 +6500,25 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 
 /* A known array that has elements in common with one at `at`, whose points begin and end at low and
  * high; NULL: there is none. One that is a part of the other does not count. */
-static dpari_gx_array *dpari_gx_met_by(const dpari_gx *g, const dpari_gx_shape *s, void *at,
+static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
                                        int64_t low, int64_t high)
 {
-    dpar_halo_field f[2];
+    dpar_halo_field field[2];
     int64_t span[8];
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            dpari_gx_array *a = &p->array[i];
-            if (a->low >= high || low >= a->high || a->at == at || dpari_gx_part_of(g, s, at, a)) {
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            dpari_gx_array *array = &page->array[i];
+            if (array->low >= high || low >= array->high || array->at == at ||
+                dpari_gx_part_of(grid, shape, at, array)) {
                 continue;
             }
-            dpari_zero(f, sizeof f);
-            dpari_gx_field(g, a->shape, a->at, &f[0]);
-            dpari_gx_field(g, s, at, &f[1]);
-            if (dpari_hx_disjoint(f, 2, g->head.comm->rank, span, NULL) != DPAR_OK) {
-                return a;
+            dpari_zero(field, sizeof field);
+            dpari_gx_field(grid, array->shape, array->at, &field[0]);
+            dpari_gx_field(grid, shape, at, &field[1]);
+            if (dpari_hx_disjoint(field, 2, grid->head.comm->rank, span, NULL) != DPAR_OK) {
+                return array;
             }
         }
     }
@@ -6471,10 +6526,11 @@ static dpari_gx_array *dpari_gx_met_by(const dpari_gx *g, const dpari_gx_shape *
 }
 
 /* One that an address of desc.type has elements in common with. */
-static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *g, void *at)
+static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_met_by(g, &g->plain, at, address + g->plain_low, address + g->plain_high);
+    return dpari_gx_met_by(grid, &grid->plain, at, address + grid->plain_low,
+                           address + grid->plain_high);
 }
 
 /* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
@@ -6485,21 +6541,21 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
     if (array) {
         return array->shape;
     }
-    if (!at || grid->d.type == 0 || dpari_gx_in_another(grid, at)) {
+    if (!at || grid->desc.type == 0 || dpari_gx_in_another(grid, at)) {
         return NULL;
     }
     return &grid->plain;
 }
 
 /* The exchange under way that u takes part in; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
+static dpari_gx_plan *dpari_gx_way(const dpari_gx *grid, const void *u)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->under_way > 0 ? g->plans : NULL; p; p = p->next) {
-        for (i = 0; p->active && i < p->n; i++) {
-            if (p->at[i] == u) {
-                return p;
+    for (plan = grid->under_way > 0 ? grid->plans : NULL; plan; plan = plan->next) {
+        for (i = 0; plan->active && i < plan->count; i++) {
+            if (plan->at[i] == u) {
+                return plan;
             }
         }
     }
@@ -6547,58 +6603,59 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fre
 
 /* Arrays with points between low and high, in common with this one: their memory has been given
  * back, or they are an error that their next exchange tells. */
-static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, void *u, int64_t low,
-                                       int64_t high)
+static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
+                                       int64_t low, int64_t high)
 {
-    dpari_gx_array *a;
-    dpari_gx_plan *p;
+    dpari_gx_array *array;
+    dpari_gx_plan *plan;
     int32_t i;
-    while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
-        for (p = g->plans; p; p = p->next) {
-            p->before = NULL;
-            g->now = g;
-            for (i = 0; i < p->n; i++) {
-                p->at[i] = p->at[i] == a->at ? p : p->at[i];
+    while ((array = dpari_gx_met_by(grid, shape, u, low, high)) != NULL) {
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count; i++) {
+                plan->at[i] = plan->at[i] == array->at ? plan : plan->at[i];
             }
         }
-        a->at = a; /* where no array is */
-        a->low = a->high = 0;
+        array->at = array; /* where no array is */
+        array->low = array->high = 0;
     }
 }
 
 /* Remembers it; all ranks are well. fresh: for a new shape. */
-static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpari_gx_shape *fresh,
-                                         void *u, void *memory, int64_t low, int64_t high)
+static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
+                                         dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
+                                         int64_t high)
 {
-    dpari_gx_array *a = dpari_gx_find(g, u);
-    dpari_gx_plan *p;
+    dpari_gx_array *array = dpari_gx_find(grid, u);
+    dpari_gx_plan *plan;
     int32_t i;
     if (!known) {
         known = fresh;
-        known->number = g->shapes_known++;
-        known->next = g->shapes;
-        g->shapes = known;
+        known->number = grid->shapes_known++;
+        known->next = grid->shapes;
+        grid->shapes = known;
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
+    for (plan = array || grid->desc.type != 0 ? grid->plans : NULL; plan; plan = plan->next) {
         /* another shape at an old address; those of desc.type are looked at again */
-        p->before = NULL;
-        g->now = g;
-        for (i = 0; i < p->n && !p->active; i++) {
-            p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
+        plan->before = NULL;
+        grid->now = grid;
+        for (i = 0; i < plan->count && !plan->active; i++) {
+            plan->at[i] = plan->at[i] == u || plan->shape[i] == &grid->plain ? plan : plan->at[i];
         }
     }
-    dpari_gx_forget(g, known, u, low, high);
-    if (!a) {
-        a = &g->pages->array[g->pages->count++];
-        a->at = u;
-        a->memory = memory;
+    dpari_gx_forget(grid, known, u, low, high);
+    if (!array) {
+        array = &grid->pages->array[grid->pages->count++];
+        array->at = u;
+        array->memory = memory;
     }
-    a->shape = known;
-    a->number = g->arrays++;
-    a->low = low;
-    a->high = high;
+    array->shape = known;
+    array->number = grid->arrays++;
+    array->low = low;
+    array->high = high;
 }
 
 /* An array of one's own, `u`, or one from the communicator. */
@@ -6684,7 +6741,7 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     dpari_gx_given given;
     given.grid = &grid->head;
     given.arrays = grid->arrays;
-    given.s = adding->fresh;
+    given.shape = adding->fresh;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_array, &given, why);
     if (status != DPAR_OK) {
         return status;
@@ -6729,14 +6786,14 @@ DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpar_why why;
-    dpar_status st;
+    dpar_status status;
     void *u;
     if (g == NULL) {
         return NULL;
     }
-    u = dpari_gx_add(g, type, field, 0, NULL, &st, &why);
+    u = dpari_gx_add(g, type, field, 0, NULL, &status, &why);
     if (u == NULL) {
-        (void)dpari_gx_say(g, st, &why);
+        (void)dpari_gx_say(g, status, &why);
     }
     return u;
 }
@@ -6745,94 +6802,98 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
                                                  const dpar_grid_field *field, dpar_why *why)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st;
+    dpar_status status;
     if (!g) {
         return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
     }
-    (void)dpari_gx_add(g, type, field, 1, u, &st, why);
-    return st;
+    (void)dpari_gx_add(g, type, field, 1, u, &status, why);
+    return status;
 }
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
 /* Halo cells that an exchange of this depth fills below (side 0) or above. */
-static int64_t dpari_gx_width(const dpari_gx *g, int32_t depth, int32_t d, int side)
+static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
-    const int64_t w = side ? g->high[d] : g->low[d];
+    const int64_t w = side ? grid->high[d] : grid->low[d];
     return depth > 0 ? dpari_least(w, depth) : w;
 }
 
 /* Points of array s beyond the end of dim d, [box->lo[d], box->hi[d]) counted from its first own
  * one, and in the other dims all that holds values: what exchanges bring and, of dims before d,
  * what their mirrors have filled. 0: none. */
-static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s, int32_t depth,
-                                      int32_t d, int side, dpar_box *box)
+static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                      int32_t depth, int32_t d, int side, dpar_box *box)
 {
     int32_t e;
-    for (e = 0; e < g->head.dims; e++) {
-        const int64_t faces = s->f.location[e] != 0, below = -g->head.first[e];
-        const int64_t above = g->head.cells[e] + faces - g->head.first[e];
-        const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
-        box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
-        box->hi[e] = g->head.count[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+    for (e = 0; e < grid->head.dims; e++) {
+        const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
+        const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
+        box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
+        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
             box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
             box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
-        } else if (!g->d.periodic[e]) {
-            box->lo[e] = e < d && g->d.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
-            box->hi[e] = e < d && g->d.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
+        } else if (!grid->desc.periodic[e]) {
+            box->lo[e] =
+                e < d && grid->desc.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
+            box->hi[e] =
+                e < d && grid->desc.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
         }
         if (box->hi[e] <= box->lo[e]) {
             return 0;
         }
     }
-    box->dims = g->head.dims;
+    box->dims = grid->head.dims;
     return 1;
 }
 
 /* The copy that fills such a box, of component k, or of all (-1). A point i beyond the low end is
  * the image of at - 1 - i, with `at` 1 where the wall goes through a cell or the points are on
  * faces, 2 for both, else 0; beyond the high end the same from there. */
-static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape *s,
+static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
-                                        dpari_gx_mirror *m)
+                                        dpari_gx_mirror *mirror)
 {
-    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
-    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = s->f.location[d] != 0;
-    const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *b = &m->box;
-    dpari_stride_piece p;
+    const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
+    const int32_t on =
+        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+    const int32_t faces = shape->field.location[d] != 0;
+    const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
+    dpar_mem_box *b = &mirror->box;
+    dpari_stride_piece piece;
     int64_t at = 0;
     int32_t e;
     dpari_zero(b, sizeof *b);
-    dpari_zero(&p, sizeof p);
-    b->to_type = b->from_type = s->type;
+    dpari_zero(&piece, sizeof piece);
+    b->to_type = b->from_type = shape->type;
     b->op = DPAR_COPY;
-    b->negate = k < 32 && (s->f.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    b->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
     b->dims = dims + 1;
     for (e = 0; e < dims; e++) {
         b->extent[e] = box->hi[e] - box->lo[e];
-        b->to_stride[e] = b->from_stride[e] = s->f.stride[e];
-        at += box->lo[e] * s->f.stride[e];
+        b->to_stride[e] = b->from_stride[e] = shape->field.stride[e];
+        at += box->lo[e] * shape->field.stride[e];
     }
-    b->extent[dims] = k < 0 ? s->components : 1;
-    b->to_stride[dims] = b->from_stride[dims] = s->f.component_stride;
+    b->extent[dims] = k < 0 ? shape->components : 1;
+    b->to_stride[dims] = b->from_stride[dims] = shape->field.component_stride;
     b->from_stride[d] = -b->from_stride[d];
-    at += k < 0 ? 0 : k * s->f.component_stride;
-    m->dim = d;
-    m->to = at * bytes;
-    m->from = (at + (sum - 2 * (g->head.first[d] + box->lo[d])) * s->f.stride[d]) * bytes;
-    p.dims = b->dims;
-    p.to_type = p.from_type = s->type;
-    p.op = DPAR_COPY;
-    p.negate = b->negate;
+    at += k < 0 ? 0 : k * shape->field.component_stride;
+    mirror->dim = d;
+    mirror->to = at * bytes;
+    mirror->from =
+        (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
+    piece.dims = b->dims;
+    piece.to_type = piece.from_type = shape->type;
+    piece.op = DPAR_COPY;
+    piece.negate = b->negate;
     for (e = 0; e <= dims; e++) {
-        p.extent[e] = b->extent[e];
-        p.to[e] = b->to_stride[e];
-        p.from[e] = b->from_stride[e];
+        piece.extent[e] = b->extent[e];
+        piece.to[e] = b->to_stride[e];
+        piece.from[e] = b->from_stride[e];
     }
-    dpari_stride_prepare(&m->stride, &p);
+    dpari_stride_prepare(&mirror->stride, &piece);
 }
 
 /* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
@@ -6846,10 +6907,10 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
             const dpari_gx_shape *field = shape[i / 2];
             const int32_t comps = field->components;
             const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->f.odd[d] & all;
+            const uint32_t odd = field->field.odd[d] & all;
             const int apart = odd != 0 && (odd != all || comps > 32);
             side = i % 2;
-            if (!(side ? grid->d.mirror_high[d] : grid->d.mirror_low[d]) ||
+            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
                 !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
                 continue;
             }
@@ -6898,16 +6959,16 @@ static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx
     return status;
 }
 
-static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
+static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i;
-    if (p->box) {
-        return dpari_gx_fill_there(g, p);
+    if (plan->box) {
+        return dpari_gx_fill_there(grid, plan);
     }
-    for (i = 0; i < p->mirrors; i++) {
-        const dpari_gx_mirror *m = &p->mirror[i];
-        char *at = (char *)p->at[m->item];
-        dpari_stride_run(&m->stride, at + m->to, at + m->from);
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        char *at = (char *)plan->at[mirror->item];
+        dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
     }
     return DPAR_OK;
 }
@@ -6915,70 +6976,71 @@ static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Array i of a plan: where the exchange is narrower, so is its halo. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
 {
-    const dpari_gx_shape *s = p->shape[i];
-    dpar_halo_field *f = &p->field[i];
+    const dpari_gx_shape *shape = plan->shape[i];
+    dpar_halo_field *field = &plan->field[i];
     int32_t d;
-    dpari_gx_field(g, s, p->at[i], f);
-    if (p->depth > 0) {
-        p->halo[i] = s->halo;
-        f->halo = &p->halo[i];
-        f->array_halo = &s->halo;
-        for (d = 0; d < g->head.dims; d++) {
-            p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
-            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.location[d] != 0);
+    dpari_gx_field(grid, shape, plan->at[i], field);
+    if (plan->depth > 0) {
+        plan->halo[i] = shape->halo;
+        field->halo = &plan->halo[i];
+        field->array_halo = &shape->halo;
+        for (d = 0; d < grid->head.dims; d++) {
+            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
+            plan->halo[i].high[d] =
+                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
         }
     }
 }
 
 /* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
-static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
+static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
-    dpari_room r;
-    r.at = (unsigned char *)p;
-    r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *p);
-    p = p ? p : &none;
-    p->at = (void **)dpari_room_take(&r, n, sizeof *p->at);
-    p->shape = (const dpari_gx_shape **)dpari_room_take(&r, n, sizeof *p->shape);
-    p->field = (dpar_halo_field *)dpari_room_take(&r, n, sizeof *p->field);
-    p->halo = (dpar_halo *)dpari_room_take(&r, depth > 0 ? n : 0, sizeof *p->halo);
-    p->bytes = r.used;
-    p->n = n;
-    p->depth = depth;
-    return r.used;
+    dpari_room room;
+    room.at = (unsigned char *)plan;
+    room.used = 0;
+    (void)dpari_room_take(&room, 1, sizeof *plan);
+    plan = plan ? plan : &none;
+    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
+    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
+    plan->bytes = room.used;
+    plan->count = n;
+    plan->depth = depth;
+    return room.used;
 }
 
 /* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
-static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
-    const int32_t there = g->mem ? p->mirrors : 0;
-    dpari_room r;
-    r.at = (unsigned char *)p->rest;
-    r.used = 0;
-    p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
-    p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
-    p->box = there > 0 ? p->box : NULL;
-    p->rest_bytes = r.used;
+    const int32_t there = grid->mem ? plan->mirrors : 0;
+    dpari_room room;
+    room.at = (unsigned char *)plan->rest;
+    room.used = 0;
+    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
+    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
+    plan->box = there > 0 ? plan->box : NULL;
+    plan->rest_bytes = room.used;
 }
 
 /* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
  * because their addresses may differ each time. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
 {
     int32_t i;
-    dpari_zero(o, sizeof *o);
-    o->field = p->field;
-    o->field_count = p->n;
-    for (i = 0; i < p->n; i++) {
-        o->method = p->shape[i]->packed ? DPAR_HALO_PACKED : o->method;
+    dpari_zero(desc, sizeof *desc);
+    desc->field = plan->field;
+    desc->field_count = plan->count;
+    for (i = 0; i < plan->count; i++) {
+        desc->method = plan->shape[i]->packed ? DPAR_HALO_PACKED : desc->method;
     }
 }
 
 /* Does the local part of planning: allocates memory and describes the plan. */
-static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
     int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
@@ -6989,45 +7051,45 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
         (void)dpari_gx_lay_out(p, n, depth);
         for (i = 0; i < n; i++) {
             p->at[i] = list[i];
-            p->shape[i] = dpari_gx_shape_at(g, list[i]);
-            dpari_gx_field_of(g, p, i);
+            p->shape[i] = dpari_gx_shape_at(grid, list[i]);
+            dpari_gx_field_of(grid, p, i);
         }
-        p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
-        dpari_gx_lay_out_rest(g, p);
+        p->mirrors = dpari_gx_mirrors(grid, p->shape, n, depth, NULL);
+        dpari_gx_lay_out_rest(grid, p);
         bytes = p->rest_bytes;
     }
     if (p && bytes > 0) {
         p->rest = dpari_os_pages(bytes);
-        dpari_gx_lay_out_rest(g, p);
+        dpari_gx_lay_out_rest(grid, p);
     }
     if (!p || (bytes > 0 && !p->rest)) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
                          bytes);
     }
-    (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
+    (void)dpari_gx_mirrors(grid, p->shape, n, depth, p->mirror);
     return DPAR_OK;
 }
 
 /* Which arrays the ranks handed in. */
 typedef struct dpari_gx_numbers {
-    const dpari_gx *g;
+    const dpari_gx *grid;
     void *const *list;
-    int32_t n, depth;
+    int32_t count, depth;
 } dpari_gx_numbers;
 
 /* Of what kind they are. */
-static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_shape *s = dpari_gx_shape_at(a->g, a->list[i]);
-        dpari_fact_type(f, "the type of array #", i, s->type);
-        dpari_fact(f, "the number of components of array #", i, s->components);
-        dpari_fact(f, "packed (1: array # is of desc.type, not made known)", i, s->packed);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
+        dpari_fact_type(facts, "the type of array #", i, shape->type);
+        dpari_fact(facts, "the number of components of array #", i, shape->components);
+        dpari_fact(facts, "packed (1: array # is of desc.type, not made known)", i, shape->packed);
     }
 }
 
@@ -7040,14 +7102,14 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     dpari_gx_numbers given;
     dpar_halo_plan_desc desc;
     dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
-    given.g = grid;
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
     status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (status == DPAR_OK) {
         dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_make(comm, &desc, &made->x, why);
+        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
     }
     if (status != DPAR_OK) {
         if (made) {
@@ -7065,35 +7127,36 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
 }
 
 /* The plan of this exchange that is free; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
+                                     int32_t depth)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->plans; p; p = p->next) {
-        if (p->n != n || p->depth != depth || p->active) {
+    for (plan = grid->plans; plan; plan = plan->next) {
+        if (plan->count != n || plan->depth != depth || plan->active) {
             continue;
         }
         for (i = 0; i < n; i++) {
-            if (p->at[i] != list[i] && dpari_gx_shape_at(g, list[i]) != p->shape[i]) {
+            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
                 break;
             }
         }
         if (i == n) {
-            return p;
+            return plan;
         }
     }
     return NULL;
 }
 
-static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_array *known = dpari_gx_find(a->g, a->list[i]);
-        dpari_fact(f, "array # of the list", i, known ? known->number : -1);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
+        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
     }
 }
 
@@ -7114,7 +7177,7 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
     }
     for (i = 0; i < count; i++) {
         const dpari_gx_array *other = NULL;
-        if (list[i] && grid->d.type != 0 && !dpari_gx_find(grid, list[i])) {
+        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
             other = dpari_gx_in_another(grid, list[i]);
         }
         if (other) {
@@ -7136,80 +7199,80 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 }
 
 /* Before an exchange for which there is no plan, and before each one in a grid that checks. */
-static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *g, void *const *list, int32_t n,
+static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, int32_t n,
                                             int32_t depth, dpari_gx_plan **plan)
 {
     dpari_gx_numbers given;
     dpar_why why;
-    dpar_status st = dpari_gx_check_list(g, list, n, depth, &why);
-    given.g = g;
+    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
-    if (g->d.check) {
-        st = dpari_agree_on(g->head.comm, st, "grid", dpari_gx_state_list, &given, &why);
+    if (grid->desc.check) {
+        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
     }
-    if (st == DPAR_OK && !*plan) {
-        st = dpari_gx_new_plan(g, list, n, depth, plan, &why);
+    if (status == DPAR_OK && !*plan) {
+        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
     }
-    return dpari_gx_say(g, st, &why);
+    return dpari_gx_say(grid, status, &why);
 }
 
 /* Its plan, over these arrays. */
-static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int32_t depth,
+static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
                                  dpari_gx_plan **plan)
 {
-    dpar_status st;
+    dpar_status status;
     int32_t i;
-    depth = depth == g->widest ? 0 : depth; /* all that there is */
-    *plan = list && depth >= 0 ? dpari_gx_match(g, list, n, depth) : NULL;
-    if (!*plan || g->d.check) {
-        st = dpari_gx_look(g, list, n, depth, plan);
-        if (st != DPAR_OK) {
-            return st;
+    depth = depth == grid->widest ? 0 : depth; /* all that there is */
+    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
+    if (!*plan || grid->desc.check) {
+        status = dpari_gx_look(grid, list, n, depth, plan);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
     for (i = 0; i < n; i++) {
         if ((*plan)->at[i] != list[i]) {
-            st = dpar_halo_plan_bind((*plan)->x, i, list[i], NULL);
-            if (st != DPAR_OK) {
-                return st;
+            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
+            if (status != DPAR_OK) {
+                return status;
             }
             (*plan)->before = (*plan)->at[i];
             (*plan)->at[i] = list[i];
         }
     }
-    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check) {
-        g->quick = *plan;
-        g->now = list[0];
-        g->now_x = (*plan)->x;
+    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
+        grid->quick = *plan;
+        grid->now = list[0];
+        grid->now_exchange = (*plan)->exchange;
     }
     return DPAR_OK;
 }
 
 /* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
  * current one, binds it again and returns 1. */
-static int dpari_gx_back(dpari_gx *g, void *u)
+static int dpari_gx_back(dpari_gx *grid, void *u)
 {
-    dpari_gx_plan *p = g->quick;
-    if (g->now == g || p->before != u || !u || g->under_way > 0 ||
-        dpar_halo_plan_bind(p->x, 0, u, NULL) != DPAR_OK) {
+    dpari_gx_plan *plan = grid->quick;
+    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
+        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
-    p->before = p->at[0];
-    p->at[0] = g->now = u;
+    plan->before = plan->at[0];
+    plan->at[0] = grid->now = u;
     return 1;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
+static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *grid, void *const *list, int32_t n)
 {
     int32_t i;
     for (i = 0; list && i < n; i++) {
-        if (dpari_gx_way(g, list[i])) {
-            return dpari_comm_wrong(g->head.comm,
+        if (dpari_gx_way(grid, list[i])) {
+            return dpari_comm_wrong(grid->head.comm,
                                     "grid: the exchange of number %d of the %d arrays given has "
                                     "begun and not ended: dpar_grid_end first",
                                     i, n);
@@ -7238,7 +7301,7 @@ static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_exchange(plan->x);
+    status = dpar_halo_plan_exchange(plan->exchange);
     if (status != DPAR_OK || plan->mirrors == 0) {
         return status;
     }
@@ -7251,7 +7314,7 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_x)
+    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_exchange)
                                               : dpari_gx_run(g, &u, 1, 0);
 }
 
@@ -7269,7 +7332,7 @@ static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t cou
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(plan->x);
+    status = dpar_halo_plan_begin(plan->exchange);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7314,7 +7377,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    return dpar_halo_plan_test(plan->x);
+    return dpar_halo_plan_test(plan->exchange);
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
@@ -7324,7 +7387,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_end(plan->x);
+    status = dpar_halo_plan_end(plan->exchange);
     plan->active = 0;
     dpari_gx_of(grid)->under_way--;
     if (status != DPAR_OK || plan->mirrors == 0) {
@@ -7336,8 +7399,8 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    return g && dpari_gx_take(g, list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+    dpari_gx_plan *plan;
+    return g && dpari_gx_take(g, list, n, 0, &plan) == DPAR_OK ? plan->exchange : NULL;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -7349,13 +7412,14 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
 
 /* Own cells of a dim that have all that they read: those further than the halo from a side that an
  * exchange or a mirror fills. */
-static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
+static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
-    const int64_t first = g->head.first[d], own = g->head.count[d];
-    const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
-    const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
-    *lo = dpari_least(below ? g->low[d] : 0, own);
-    *hi = dpari_most(above ? own - g->high[d] : own, *lo);
+    const int64_t first = grid->head.first[d], own = grid->head.count[d];
+    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
+    const int above =
+        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    *lo = dpari_least(below ? grid->low[d] : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
@@ -7415,10 +7479,10 @@ typedef struct dpari_gx_block {
 } dpari_gx_block;
 
 /* The points that a rank owns; elements of them. */
-static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own)
+static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
-    (void)dpar_halo_owned(&s->halo, rank, own);
-    return dpar_box_volume(own) * s->components;
+    (void)dpar_halo_owned(&shape->halo, rank, own);
+    return dpar_box_volume(own) * shape->components;
 }
 
 /* Between the block and this rank's array, or (whole) rank 0's whole one. */
@@ -7428,35 +7492,35 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     const dpari_gx_shape *shape = block->shape;
     const int32_t dims = grid->head.dims;
     const int out = block->back == whole; /* into the block */
-    dpar_mem_box b;
+    dpar_mem_box box;
     dpar_status status;
     int64_t dense = shape->components, step = dense, at = 0;
-    int64_t *there = out ? b.from_stride : b.to_stride;
-    int64_t *here = out ? b.to_stride : b.from_stride;
+    int64_t *there = out ? box.from_stride : box.to_stride;
+    int64_t *here = out ? box.to_stride : box.from_stride;
     char *array = whole ? block->whole : block->array;
     int32_t d;
-    dpari_zero(&b, sizeof b);
-    b.to_type = b.from_type = shape->type;
-    b.op = DPAR_COPY;
-    b.dims = dims + 1;
-    b.extent[dims] = dense;
-    there[dims] = whole ? 1 : shape->f.component_stride;
+    dpari_zero(&box, sizeof box);
+    box.to_type = box.from_type = shape->type;
+    box.op = DPAR_COPY;
+    box.dims = dims + 1;
+    box.extent[dims] = dense;
+    there[dims] = whole ? 1 : shape->field.component_stride;
     here[dims] = 1;
     for (d = dims - 1; d >= 0; d--) {
-        b.extent[d] = own->hi[d] - own->lo[d];
-        there[d] = whole ? step : shape->f.stride[d];
+        box.extent[d] = own->hi[d] - own->lo[d];
+        there[d] = whole ? step : shape->field.stride[d];
         here[d] = dense;
         at += whole ? own->lo[d] * step : 0;
         step *= dpar_halo_points(&shape->halo, d);
-        dense *= b.extent[d];
+        dense *= box.extent[d];
     }
     array += at * dpar_type_bytes(shape->type);
-    b.to = out ? block->dense : array;
-    b.from = out ? array : block->dense;
+    box.to = out ? block->dense : array;
+    box.from = out ? array : block->dense;
     if (!grid->mem) {
-        return dpari_mem_move_box(&b);
+        return dpari_mem_move_box(&box);
     }
-    status = grid->mem->move(grid->mem->ctx, &b, 1);
+    status = grid->mem->move(grid->mem->ctx, &box, 1);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7542,9 +7606,9 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *who
     comm = grid->head.comm;
     pins = grid->mem && grid->mem != comm->mem;
     status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
-    given.g = grid;
+    given.grid = grid;
     given.list = &at;
-    given.n = 1;
+    given.count = 1;
     given.depth = 0;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
     status = dpari_gx_say(grid, status, &why);
@@ -7582,7 +7646,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
                                                 dpar_grid_part *part)
 {
     const dpari_gx *g = dpari_gx_in(grid);
-    dpari_gx_shape s;
+    dpari_gx_shape shape;
     dpar_grid_field none;
     int64_t low, high;
     dpar_box own;
@@ -7592,65 +7656,66 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    dpari_gx_shape_of(g, DPAR_F64, field, &s);
-    if (dpari_gx_span(g, &s, &low, &high) != 0) {
+    dpari_gx_shape_of(g, DPAR_F64, field, &shape);
+    if (dpari_gx_span(g, &shape, &low, &high) != 0) {
         return DPAR_E_RANGE;
     }
-    (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
+    (void)dpar_halo_owned(&shape.halo, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
-        part->global_count[d] = dpar_halo_points(&s.halo, d);
+        part->global_count[d] = dpar_halo_points(&shape.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
         part->local_count[d] = dpari_gx_points(g, field, d);
         part->local_start[d] = g->low[d];
-        part->stride[d] = s.f.stride[d];
+        part->stride[d] = shape.field.stride[d];
     }
-    part->component_stride = s.f.component_stride;
+    part->component_stride = shape.field.component_stride;
     return DPAR_OK;
 }
 
 /* ---- who owns what, as text ------------------------------------------------------------------ */
 
-static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, const char *by)
+static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_text_print(t, "%s%ld", i > 0 ? by : "", v[i]);
+        dpari_text_print(text, "%s%ld", i > 0 ? by : "", v[i]);
     }
 }
 
 /* "40..79": cells of part p of a dim. */
-static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32_t d, int32_t p)
+static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
+                                          int32_t p)
 {
     int32_t coord[DPAR_MAX_DIMS] = {0};
     dpar_box own;
     coord[d] = p;
-    (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
-    dpari_text_print(t, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
+    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
-static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
+static DPARI_COLD void dpari_gx_put_table(dpar_text *text, const dpari_gx *grid, int32_t *coord)
 {
-    const int32_t x = g->head.dims - 1, y = x - 1;
+    const int32_t x = grid->head.dims - 1, y = x - 1;
     int32_t i, j;
-    for (i = -1; i < (y < 0 ? 1 : g->head.parts[y]); i++) {
-        for (j = 0; j < g->head.parts[x]; j++) {
-            dpari_text_column(t, (size_t)(14 + 14 * j));
+    for (i = -1; i < (y < 0 ? 1 : grid->head.parts[y]); i++) {
+        for (j = 0; j < grid->head.parts[x]; j++) {
+            dpari_text_column(text, (size_t)(14 + 14 * j));
             if (i < 0) {
-                dpari_gx_put_cells(t, g, x, j);
+                dpari_gx_put_cells(text, grid, x, j);
                 continue;
             }
             coord[x] = j;
             if (y >= 0) {
                 coord[y] = i;
             }
-            dpari_text_print(t, "rank %d", dpar_mesh_rank(&g->halo.grid.mesh, coord));
+            dpari_text_print(text, "rank %d", dpar_mesh_rank(&grid->halo.grid.mesh, coord));
         }
-        dpar_text_put(t, "\n");
-        if (y >= 0 && i + 1 < g->head.parts[y]) {
-            dpar_text_put(t, "  ");
-            dpari_gx_put_cells(t, g, y, i + 1);
+        dpar_text_put(text, "\n");
+        if (y >= 0 && i + 1 < grid->head.parts[y]) {
+            dpar_text_put(text, "  ");
+            dpari_gx_put_cells(text, grid, y, i + 1);
         }
     }
 }

@@ -51,98 +51,101 @@ static int64_t dpari_hx_words(int32_t fields, int32_t steps)
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
-    dpari_room r;
+    dpari_room room;
     dpar_halo_plan none, *x;
     int64_t i;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
-    x->spot =
-        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
-                                           sizeof *x->record);
-    for (i = 0; i < z->peers; i++) {
-        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
+    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
+                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(
+        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
+    for (i = 0; i < size->peers; i++) {
+        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
         if (memory) {
             x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
     }
-    *bytes = r.used;
+    *bytes = room.used;
     return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
-    if (dpar_type_bytes(f->type) == 0) {
+    if (dpar_type_bytes(field->type) == 0) {
         return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
-                           dpar_type_name(f->type), f->type);
+                           dpar_type_name(field->type), field->type);
     }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
+    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
         return dpari_wrong(
             why,
             "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire_type), f->wire_type);
+            i, dpar_type_name(field->wire_type), field->wire_type);
     }
-    if (f->vector < 0 || f->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, f->vector);
+    if (field->vector < 0 || field->vector > 2) {
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
     }
-    if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
+    if (field->vector && !dpari_type_can_reduce(field->type)) {
+        return dpari_wrong(why, "field %d: %s has no sign to change", i,
+                           dpar_type_name(field->type));
     }
     return DPAR_OK;
 }
 
 /* All ranks of the field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
                                         dpar_why *why)
 {
-    const dpar_mesh *m = &h->grid.mesh;
+    const dpar_mesh *mesh = &halo->grid.mesh;
     int32_t k, last = -1;
-    for (k = 0; h->owner && k < m->size; k++) {
-        last = h->owner[k] > last ? h->owner[k] : last;
+    for (k = 0; halo->owner && k < mesh->size; k++) {
+        last = halo->owner[k] > last ? halo->owner[k] : last;
     }
-    if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
+    if ((halo->owner && last >= comm->size) ||
+        (!halo->owner &&
+         (mesh->first_rank < 0 || mesh->first_rank + (int64_t)mesh->size > comm->size))) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
+                           i, halo->owner ? last : mesh->first_rank + (int64_t)mesh->size - 1,
+                           comm->size);
     }
     return DPAR_OK;
 }
 
 /* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
-static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 {
     int32_t i;
-    for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_HALO_AT_CELLS) {
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.mesh.axis[i].size > 1 && halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
-        if (h->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        if (halo->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
         }
     }
     return 1;
@@ -155,19 +158,19 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
  * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
  * us so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *desc, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
     for (i = 0; i < n; i++) {
-        const dpar_halo *h = fields[i].halo;
-        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        const dpar_halo *halo = fields[i].halo;
+        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
         if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(h, &meetings)) {
+            !dpari_hx_meetings(halo, &meetings)) {
             return 0;
         }
     }
-    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
         return 0;
     }
     for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
@@ -177,25 +180,25 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if a compact form can hold the points that blocks share. That of a star has no corners. */
-static int dpari_hx_can_share(const dpar_halo_field *f)
+static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
+    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
 }
 
-static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_plan_desc *o, dpar_why *why)
+static dpar_status dpari_hx_check_way(const dpar_halo_field *field, int32_t i,
+                                      const dpar_halo_plan_desc *desc, dpar_why *why)
 {
-    if (o->ordered && !dpari_hx_can_order(f)) {
+    if (desc->ordered && !dpari_hx_can_order(field)) {
         return dpari_wrong(why,
                            "field %d has a fold, poles, a cube, masked ranks, windows, compact "
                            "halos or edges without corners: it cannot be exchanged dim by dim",
                            i);
     }
-    if (o->shared && !dpari_hx_can_share(f)) {
+    if (desc->shared && !dpari_hx_can_share(field)) {
         return dpari_wrong(
             why,
             "field %d: compact halos of a star have no place for corners that blocks "
@@ -207,20 +210,20 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 
 /* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
  * differences cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
-    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
-    const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way = 0;
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
+    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
+    const int strided = dpari_hx_strided(field);
+    int64_t step = dpari_hx_components(field), sum = step, way = 0;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->first[d] : 0;
+        const int64_t stride = strided ? field->stride[d] : step;
+        const int64_t origin = strided ? field->first[d] : 0;
         if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
@@ -235,14 +238,14 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 
 /* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
  * any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
     dpari_hx_array a;
-    dpari_hx_array_of(&a, f, rank);
-    dpari_hx_inside(f->halo, array);
+    dpari_hx_array_of(&a, field, rank);
+    dpari_hx_inside(field->halo, array);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
@@ -254,7 +257,7 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -269,29 +272,29 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
-    const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (f->pair == 0) {
+    const dpar_halo_field *field = &fields[i], *other;
+    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
+    if (field->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
         return dpari_wrong(why,
                            "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
                            "by DPAR_HALO_PAIR_V (2)",
-                           i, n, f->pair);
+                           i, n, field->pair);
     }
     other = &fields[there];
-    if (!f->halo->cube || f->vector == 2) {
+    if (!field->halo->cube || field->vector == 2) {
         return dpari_wrong(
             why,
             "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
             "%d",
-            i, f->vector);
+            i, field->vector);
     }
-    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
-        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
-        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
+        dpari_hx_components(field) != dpari_hx_components(other) ||
+        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
         return dpari_wrong(
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
@@ -302,30 +305,30 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *h)
+static int dpari_hx_needs_pair(const dpar_halo *halo)
 {
-    const int32_t y = h->grid.dims - 2;
-    return h->cube &&
-           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
+    const int32_t y = halo->grid.dims - 2;
+    return halo->cube &&
+           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     int32_t d;
-    if (f->compact_halo) {
+    if (field->compact_halo) {
         return "a compact halo has the width of the plan, so that array_halo must be NULL";
     }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
+    if (halo->grid.dims != wide->grid.dims ||
+        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
         return "array_halo has another grid, mesh or owners than halo";
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->grid.extent[d] != wide->grid.extent[d]) {
             return "array_halo has a grid of another size than halo";
         }
-        if (h->points[d] != wide->points[d]) {
+        if (halo->points[d] != wide->points[d]) {
             return "array_halo has other points than halo";
         }
     }
@@ -333,334 +336,343 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
 }
 
 /* Checks that an array with a wider halo holds the one that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *f, int32_t i, int32_t rank,
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     const char *fault;
     dpar_box all, whole;
     int32_t d;
-    dpar_status st = dpar_halo_check(wide, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_halo_check(wide, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    fault = dpari_hx_array_halo_fault(f);
+    fault = dpari_hx_array_halo_fault(field);
     if (fault != NULL) {
         return dpari_wrong(why, "field %d: %s", i, fault);
     }
-    if (!dpar_halo_box(h, rank, &all)) {
+    if (!dpar_halo_box(halo, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(wide, rank, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
                          rank);
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
                              "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, h->low[d], h->high[d]);
+                             i, d, halo->low[d], halo->high[d]);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_plan_desc *o, dpar_why *why)
+static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
+                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     dpar_box own, all;
-    dpar_status st;
-    if (!f->halo) {
+    dpar_status status;
+    if (!field->halo) {
         return dpari_wrong(why, "field %d has no halo", i);
     }
-    st = dpar_halo_check(f->halo, why);
-    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpar_halo_check(field->halo, why);
+    status = status == DPAR_OK ? dpari_hx_check_type(field, i, why) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_hx_check_ranks(c, f->halo, i, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_hx_check_ranks(comm, field->halo, i, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
         return dpari_wrong(
             why,
             "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
             "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
-    if ((f->vector == 2 && f->components != 2) ||
-        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+    if ((field->vector == 2 && field->components != 2) ||
+        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
         return dpari_wrong(
             why,
             "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
             "sphere turns pairs",
-            i, f->vector, f->components);
+            i, field->vector, field->components);
     }
-    if (f->components < 0) {
-        return dpari_wrong(why, "field %d has %d components", i, f->components);
+    if (field->components < 0) {
+        return dpari_wrong(why, "field %d has %d components", i, field->components);
     }
-    if (f->components > 1 << 24) {
+    if (field->components > 1 << 24) {
         return dpari_say(DPAR_E_RANGE, why,
                          "field %d has %d components, but at most 2^24 are allowed", i,
-                         f->components);
+                         field->components);
     }
-    st = f->array_halo ? dpari_hx_check_array_halo(f, i, c->rank, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = field->array_halo ? dpari_hx_check_array_halo(field, i, comm->rank, why) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpar_halo_box(dpari_hx_array_halo(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
+        !dpari_hx_reaches(field, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
                          i);
     }
-    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
-                         : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, c->rank, &all)) {
+    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
+        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
+                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
+        dpari_hx_overlaps(field, comm->rank, &all)) {
         return dpari_wrong(
             why,
             "field %d: with these strides (component_stride %ld) several points of rank %d "
             "have the same address",
-            i, f->component_stride, c->rank);
+            i, field->component_stride, comm->rank);
     }
-    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
+    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
+        return dpari_wrong(why, "field %d has no data on rank %d", i, comm->rank);
     }
-    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
+    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
+        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, comm->rank);
     }
-    return dpari_hx_check_way(f, i, o, why);
+    return dpari_hx_check_way(field, i, desc, why);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
 /* Steps of `dims` dims: of a forward exchange, and of both. */
-static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
 {
-    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
-    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+    size->forward = size->cut >= 0 ? 2 * dims - 1 : size->ordered ? dims : 1;
+    size->steps = size->cut >= 0 ? size->forward + dims : size->forward;
 }
 
 /* Step i of a plan; -1: all at once. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
 {
-    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
-    dpari_hx_step p;
-    dpari_zero(&p, sizeof p);
-    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    p.number = z->ordered ? i : -1;
-    p.cut = z->cut;
-    p.line = i;
-    if (i >= 0 && z->cut >= 0) {
+    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
+    dpari_hx_step step;
+    dpari_zero(&step, sizeof step);
+    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    step.number = size->ordered ? i : -1;
+    step.cut = size->cut;
+    step.line = i;
+    if (i >= 0 && size->cut >= 0) {
         const int32_t k = i < others ? i : i - others - 1;
-        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        p.along = i >= z->forward ? DPARI_HX_WIDE
-                  : i == others   ? DPARI_HX_CUT
-                  : i < others    ? DPARI_HX_OWN_PLANES
-                                  : DPARI_HX_HALO_PLANES;
-        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
-        p.line = 0; /* ranks meet in one step of either */
+        step.modes = 1 << (i < size->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        step.along = i >= size->forward ? DPARI_HX_WIDE
+                     : i == others      ? DPARI_HX_CUT
+                     : i < others       ? DPARI_HX_OWN_PLANES
+                                        : DPARI_HX_HALO_PLANES;
+        step.number = i >= size->forward ? i - size->forward
+                      : i == others      ? size->cut
+                                         : k + (k >= size->cut);
+        step.line = 0; /* ranks meet in one step of either */
     }
-    return p;
+    return step;
 }
 
 /* Items and peers, at most. */
-static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
+                                    dpar_why *why)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
-    dpar_status st = DPAR_OK;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    dpar_status status = DPAR_OK;
     int32_t i, direction, step, end, dims = 1;
-    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
-    dpari_zero(z, sizeof *z);
-    z->fields = n;
-    z->ranks = c->size;
-    z->cut = -1;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    const int32_t first = desc->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    dpari_zero(size, sizeof *size);
+    size->fields = n;
+    size->ranks = comm->size;
+    size->cut = -1;
+    for (i = 0; i < n && status == DPAR_OK; i++) {
+        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
-    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+    size->ordered =
+        desc->ordered || (status == DPAR_OK && dpari_hx_prefers_order(fields, n, desc, &size->cut));
+    for (i = 0; i < n && status == DPAR_OK && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
-    dpari_hx_count_steps(z, dims);
-    end = z->ordered ? z->steps : 0;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_pair(fields, n, i, why);
+    dpari_hx_count_steps(size, dims);
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n && status == DPAR_OK; i++) {
+        status = dpari_hx_check_pair(fields, n, i, why);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
+    for (i = 0; i < n && status == DPAR_OK; i++) {
         for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(z, step);
-            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
-                                                        dpari_hx_moves(o), why);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items += dpari_hx_parts(&fields[i], &t);
-                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
-                    z->peers += t.peer != c->rank;
+            const dpari_hx_step p = dpari_hx_step_of(size, step);
+            for (direction = 0; direction < 2 && status == DPAR_OK; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&walk, &fields[i], comm->rank, &p,
+                                                        direction, dpari_hx_moves(desc), why);
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    size->items += dpari_hx_parts(&fields[i], &transfer);
+                    size->moves +=
+                        dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &transfer) : 0;
+                    size->peers += transfer.peer != comm->rank;
                 }
-                st = walks == DPAR_DONE ? DPAR_OK : walks;
+                status = walks == DPAR_DONE ? DPAR_OK : walks;
             }
         }
     }
-    z->peers = dpari_least(z->peers, c->size);
-    return st;
+    size->peers = dpari_least(size->peers, comm->size);
+    return status;
 }
 
 /* Checks a descriptor and counts what its plan holds. Local. */
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
-                                  dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_judge(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                  dpari_hx_size *size, dpar_why *why)
 {
-    if (!o->field) {
+    if (!desc->field) {
         return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (o->field_count < 1 || o->field_count > 4096) {
+    if (desc->field_count < 1 || desc->field_count > 4096) {
         return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
-                           o->field_count);
+                           desc->field_count);
     }
-    if (o->shared && o->ordered) {
+    if (desc->shared && desc->ordered) {
         return dpari_wrong(
             why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
     }
-    if ((o->ordered | o->shared | o->timers) & ~1) {
+    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
         return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
-                           o->ordered, o->shared, o->timers);
+                           desc->ordered, desc->shared, desc->timers);
     }
-    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
-        o->tag < 0) {
+    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
+        desc->tag < 0) {
         return dpari_wrong(
             why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
-            o->method, o->run_bytes, o->tag);
+            desc->method, desc->run_bytes, desc->tag);
     }
-    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
+    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
                                                 const dpar_halo_plan_desc *desc, int64_t *bytes,
                                                 dpar_why *why)
 {
-    dpari_hx_size z;
-    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, bytes);
+    dpari_hx_size size;
+    const dpar_status status = dpari_hx_judge(comm, desc, &size, why);
+    if (status == DPAR_OK) {
+        (void)dpari_hx_layout(&size, NULL, bytes);
     }
-    return st;
+    return status;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
-static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
-    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
-    if (v->kernel != 0) {
-        dpari_fact(g, "halo.window[#].stride", d, v->stride);
-        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
-        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
-        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
-        dpari_fact(g, "halo.window[#].kind", d, v->kind);
-        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
-        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
+    if (window->kernel != 0) {
+        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
+        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
+        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
+        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
     }
 }
 
-static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
-    const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
+    const dpar_placement *placement = &layout->axis[i];
+    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-        h = dpari_hash(h, p->cuts[k]);
+    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+         k++) {
+        h = dpari_hash(h, placement->cuts[k]);
     }
-    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i,
-               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
-    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
+    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
+    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
+    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
+    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
+    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
+    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
+    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
+    dpari_fact(facts, "the op of placement # of halo.grid", i,
+               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
+    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
 /* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
-    const int bends = h->folds || h->poles;
+    const int bends = halo->folds || halo->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_fact(g, "halo.low[#]", d, h->low[d]);
-        dpari_fact(g, "halo.high[#]", d, h->high[d]);
-        dpari_fact(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_window(g, &h->window[d], d);
+    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
+    for (d = 0; d < halo->grid.dims; d++) {
+        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
+        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
+        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
+        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
+        dpari_hx_state_window(facts, &halo->window[d], d);
     }
-    dpari_fact(g, "halo.shape", 0, h->shape);
-    dpari_fact(g, "halo.periodic", 0, h->periodic);
-    dpari_fact(g, "halo.folds", 0, h->folds);
-    dpari_fact(g, "halo.poles", 0, h->poles);
-    dpari_fact(g, "halo.cube", 0, h->cube);
-    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
-    for (d = 0; d < h->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(g, &h->grid, d);
+    dpari_fact(facts, "halo.shape", 0, halo->shape);
+    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
+    dpari_fact(facts, "halo.folds", 0, halo->folds);
+    dpari_fact(facts, "halo.poles", 0, halo->poles);
+    dpari_fact(facts, "halo.cube", 0, halo->cube);
+    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
+    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
+    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
+    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
+    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
+    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
+    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
+    for (d = 0; d < halo->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(facts, &halo->grid, d);
     }
-    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, h->owner[d]);
+    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, halo->owner[d]);
     }
-    dpari_fact_hash(g, "halo.owner", 0, owners);
-    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(facts, "halo.owner", 0, owners);
+    dpari_fact_hash(facts, "halo.outputs", 0,
+                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
 /* Lists what all ranks must pass alike. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
+static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, desc->field_count);
-    dpari_fact(g, "desc.method", 0, desc->method);
-    dpari_fact(g, "desc.ordered", 0, desc->ordered);
-    dpari_fact(g, "desc.shared", 0, desc->shared);
-    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(g, "desc.tag", 0, desc->tag);
-    g->of = "field #: ";
+    dpari_fact(facts, "the number of fields", 0, desc->field_count);
+    dpari_fact(facts, "desc.method", 0, desc->method);
+    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
+    dpari_fact(facts, "desc.shared", 0, desc->shared);
+    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "desc.tag", 0, desc->tag);
+    facts->of = "field #: ";
     for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *f = &desc->field[i];
-        g->of_index = i;
-        dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
-        dpari_fact(g, "components", 0, dpari_hx_components(f));
-        dpari_fact(g, "vector", 0, f->vector);
-        dpari_fact(g, "pair", 0, f->pair);
-        dpari_hx_state_halo(g, f->halo);
+        const dpar_halo_field *field = &desc->field[i];
+        facts->of_index = i;
+        dpari_fact_type(facts, "type", 0, field->type);
+        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
+        dpari_fact(facts, "components", 0, dpari_hx_components(field));
+        dpari_fact(facts, "vector", 0, field->vector);
+        dpari_fact(facts, "pair", 0, field->pair);
+        dpari_hx_state_halo(facts, field->halo);
     }
 }
 
 /* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
  * memory, or compact, on some of them only. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
-    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    const dpar_status status =
+        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     if (!all) {
-        z->ordered = 0;
-        z->cut = -1;
-        dpari_hx_count_steps(z, 1);
+        size->ordered = 0;
+        size->cut = -1;
+        dpari_hx_count_steps(size, 1);
     }
     return DPAR_OK;
 }
@@ -669,7 +681,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
-    dpar_status s;
+    dpar_status status;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
@@ -684,8 +696,8 @@ static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+    status = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return status == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : status;
 }
 
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
@@ -698,17 +710,17 @@ static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t wor
 
 static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < x->fields; i++) {
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    x->peer_of[t.peer] = 1;
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    x->peer_of[transfer.peer] = 1;
                 }
             }
         }
@@ -726,23 +738,23 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 /* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(x->node);
     const int apart = x->node != x->c;
     int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (st != DPAR_OK) { /* other nodes would wait for this one */
-            dpar_comm_abort(x->c, st, x->node->why.text);
-            return st;
+        const dpar_status status = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* other nodes would wait for this one */
+            dpar_comm_abort(x->c, status, x->node->why.text);
+            return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? told[i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
@@ -752,56 +764,56 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
-    dpar_status st;
+    dpar_status status;
     int32_t i, f, d;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *a = &x->array[f];
+            const dpari_hx_array *array = &x->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = a->origin[d];
-                r[DPAR_MAX_DIMS + d] = a->stride[d];
+                r[d] = array->origin[d];
+                r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
-            r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+            r[2 * DPAR_MAX_DIMS] = array->component;
+            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         const int64_t *r = x->record + i * words;
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *a = &x->peer[i].array[f];
+            dpari_hx_array *array = &x->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                a->origin[d] = r[d];
-                a->stride[d] = r[DPAR_MAX_DIMS + d];
+                array->origin[d] = r[d];
+                array->stride[d] = r[DPAR_MAX_DIMS + d];
             }
-            a->component = r[2 * DPAR_MAX_DIMS];
-            a->compact = (int32_t)(bits & 1);
-            a->reach[0] = (int32_t)(bits >> 1 & 1);
-            a->reach[1] = (int32_t)(bits >> 2 & 1);
-            a->elsewhere = (int32_t)(bits >> 4 & 1);
+            array->component = r[2 * DPAR_MAX_DIMS];
+            array->compact = (int32_t)(bits & 1);
+            array->reach[0] = (int32_t)(bits >> 1 & 1);
+            array->reach[1] = (int32_t)(bits >> 2 & 1);
+            array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
     }
-    return st;
+    return status;
 }
 
 /* ---- items ------------------------------------------------------------------------------------
  */
 
 /* The steps of the message: the owner's array, closed up. */
-static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
     int64_t step = 1;
-    for (k = 0; k < it->dims; k++) {
+    for (k = 0; k < item->dims; k++) {
         int32_t best = -1;
-        for (d = it->dims - 1; d >= 0; d--) {
+        for (d = item->dims - 1; d >= 0; d--) {
             const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
             const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
             if (!(done >> d & 1) && (best < 0 || a < b)) {
@@ -809,10 +821,10 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
             }
         }
         done |= 1 << best;
-        it->dense[best] = step;
-        step *= it->extent[best];
+        item->dense[best] = step;
+        step *= item->extent[best];
     }
-    it->elements = step;
+    item->elements = step;
 }
 
 /* True if the receiver reads a box in place. Both sides get the same result, because the run is
@@ -821,152 +833,156 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *p,
-                              const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *spot,
+                              const dpari_hx_item *item, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
     const int packs = x->options.method == DPAR_HALO_PACKED ||
                       (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
                        bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
+               run;
 }
 
 /* The receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
 {
-    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+    return d == transfer->swap[0]   ? transfer->swap[1]
+           : d == transfer->swap[1] ? transfer->swap[0]
+                                    : d;
 }
 
 /* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
-static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
     int64_t stride[DPAR_MAX_DIMS];
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        stride[d] = p->stride[d];
-        if (t->flip >> d & 1u) {
-            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+    for (d = 0; d < transfer->dims; d++) {
+        stride[d] = spot->stride[d];
+        if (transfer->flip >> d & 1u) {
+            spot->at += (transfer->extent[dpari_hx_swapped(transfer, d)] - 1) * stride[d];
             stride[d] = -stride[d];
         }
     }
-    for (d = 0; d < t->dims; d++) {
-        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    for (d = 0; d < transfer->dims; d++) {
+        spot->stride[d] = stride[dpari_hx_swapped(transfer, d)];
     }
 }
 
 /* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
  * by 1 the pair is (-v, u), by 3 (v, -u). */
-static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
-    sender->at += (1 - k) * sender->stride[t->dims];
-    receiver->at += k * receiver->stride[t->dims];
-    it->extent[t->dims] = 1;
-    it->negate = (t->turn == 1) == (k == 0);
+    sender->at += (1 - k) * sender->stride[transfer->dims];
+    receiver->at += k * receiver->stride[transfer->dims];
+    item->extent[transfer->dims] = 1;
+    item->negate = (transfer->turn == 1) == (k == 0);
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends, int32_t k)
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
+                          const dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
-                                                       : field; /* whose array is its sender's */
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[transfer->peer] - 1;
+    const int32_t owner = dpari_hx_crosses(f, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(f) - x->field)
+                              : field; /* whose array is its sender's */
     const int32_t here = sends ? owner : field, there = sends ? field : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
     dpari_hx_spot a, b;
     int32_t d;
-    dpari_zero(it, sizeof *it);
-    it->field = field;
-    it->peer = peer;
-    it->dims = t->dims + 1;
-    it->negate = dpari_hx_negates(f, t->turn);
-    for (d = 0; d < t->dims; d++) {
-        it->extent[d] = t->extent[d];
-        it->local[d] = t->mine[d];
-        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    dpari_zero(item, sizeof *item);
+    item->field = field;
+    item->peer = peer;
+    item->dims = transfer->dims + 1;
+    item->negate = dpari_hx_negates(f, transfer->turn);
+    for (d = 0; d < transfer->dims; d++) {
+        item->extent[d] = transfer->extent[d];
+        item->local[d] = transfer->mine[d];
+        item->here[d] = sends ? d : dpari_hx_swapped(transfer, d);
     }
-    it->here[t->dims] = t->dims;
-    it->flip = sends ? 0 : t->flip;
-    it->extent[t->dims] = components;
-    dpari_hx_place(mine, t->mine, components, &a);
-    dpari_hx_place(theirs, t->theirs, components, &b);
-    dpari_hx_turn(t, sends ? &b : &a);
-    if (dpari_hx_parts(f, t) > 1) {
-        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    item->here[transfer->dims] = transfer->dims;
+    item->flip = sends ? 0 : transfer->flip;
+    item->extent[transfer->dims] = components;
+    dpari_hx_place(mine, transfer->mine, components, &a);
+    dpari_hx_place(theirs, transfer->theirs, components, &b);
+    dpari_hx_turn(transfer, sends ? &b : &a);
+    if (dpari_hx_parts(f, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sends ? &a : &b, sends ? &b : &a);
     }
-    it->mine = 2 * here + a.part;
-    it->theirs = 2 * there + b.part;
-    it->mine_at = a.at * bytes;
-    it->theirs_at = b.at * bytes;
-    for (d = 0; d < it->dims; d++) {
-        it->own_step[d] = a.stride[d];
-        it->other_step[d] = b.stride[d];
+    item->mine = 2 * here + a.part;
+    item->theirs = 2 * there + b.part;
+    item->mine_at = a.at * bytes;
+    item->theirs_at = b.at * bytes;
+    for (d = 0; d < item->dims; d++) {
+        item->own_step[d] = a.stride[d];
+        item->other_step[d] = b.stride[d];
     }
-    dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
-    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+    dpari_hx_close_up(item, sends ? a.stride : b.stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, item, world);
+    item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
 /* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
 {
-    dpari_hx_flow *w;
+    dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
     const int32_t modes = x->step[s].modes;
     int32_t d;
-    if (it->peer < 0) {
+    if (item->peer < 0) {
         return;
     }
-    w = &x->peer[it->peer].flow[s];
-    for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    flow = &x->peer[item->peer].flow[s];
+    for (d = 0; d < item->dims; d++) {
+        flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
-    if (modes >> give & 1 && it->packs) {
-        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    if (modes >> give & 1 && item->packs) {
+        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
     }
-    if (modes >> take & 1 && !it->direct) {
-        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    if (modes >> take & 1 && !item->direct) {
+        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
     }
-    w->out_direct[give] += modes >> give & 1 && !it->packs;
-    w->in_direct[take] += modes >> take & 1 && it->direct;
+    flow->out_direct[give] += modes >> give & 1 && !item->packs;
+    flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
 static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
-    dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_step *step = &x->step[s];
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
+        while (dpari_hx_next(&walk, &transfer)) {
             dpari_hx_flow *flow =
-                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &p->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                transfer.peer == x->rank ? NULL : &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &step->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &transfer); k++, ++*n) {
                 if (fill) {
-                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
-                    dpari_hx_fill(x, it, i, &t, 0, k);
-                    dpari_hx_count_in(x, it, s, 0);
+                    dpari_hx_item *item = &x->item[(flow ? flow->first : step->r) + *n];
+                    dpari_hx_fill(x, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(x, item, s, 0);
                 }
             }
         }
@@ -976,21 +992,21 @@ static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 /* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+        while (dpari_hx_next(&walk, &transfer)) {
+            for (k = 0; walk.own_first == own_first && k < dpari_hx_parts(&x->field[i], &transfer);
                  k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                if (transfer.peer != x->rank) {
+                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -1001,24 +1017,24 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
-    dpari_hx_step *p = &x->step[s];
+    dpari_hx_step *step = &x->step[s];
     int32_t i;
-    p->r = at;
+    step->r = at;
     dpari_hx_list_receives(x, s, 0);
-    at += p->self;
-    p->self = 0;
+    at += step->self;
+    step->self = 0;
     for (i = 0; i < x->peers; i++) {
         x->peer[i].flow[s].first = at;
         at += x->peer[i].flow[s].boxes;
         x->peer[i].flow[s].boxes = 0;
     }
     dpari_hx_list_receives(x, s, 1);
-    p->r_items = at - p->r;
-    p->s = at;
+    step->r_items = at - step->r;
+    step->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->own_first = at - p->s;
+    step->own_first = at - step->s;
     at = dpari_hx_list_sends(x, s, at, 0);
-    p->s_items = at - p->s;
+    step->s_items = at - step->s;
     return at;
 }
 
@@ -1030,8 +1046,8 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
     for (s = 0; s < x->steps; s++) {
         for (t = 0; t < x->steps; t++) {
             for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
-                const dpari_hx_flow *w = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+                const dpari_hx_flow *flow = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
@@ -1049,16 +1065,16 @@ static void dpari_hx_flows(dpar_halo_plan *x)
         }
         x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
-            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
+            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = gives;
-                w->in_at[mode] = comes;
-                x->lends[mode] |= w->out_direct[mode] > 0;
+                flow->out_at[mode] = gives;
+                flow->in_at[mode] = comes;
+                x->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->step[s].alone &= w->boxes + w->sends == 0;
+            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            x->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
         }
@@ -1066,10 +1082,10 @@ static void dpari_hx_flows(dpar_halo_plan *x)
         x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *f = &x->field[x->item[k].field];
-        if (dpari_hx_mem(f)) {
+        const dpar_halo_field *field = &x->field[x->item[k].field];
+        if (dpari_hx_mem(field)) {
             x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
@@ -1091,7 +1107,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     dpar_comm *of = x->world ? x->node : x->c;
     int64_t turns = 2;
     void *memory = NULL;
-    dpar_status st;
+    dpar_status status;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
@@ -1100,11 +1116,11 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears
-             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-             : dpar_comm_alloc(of, x->memory_bytes, &memory);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, of->why.text);
+    status = x->nears ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields,
+                                                &memory)
+                      : dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
@@ -1136,87 +1152,87 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
-    dpar_status st;
+    dpar_status status;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            r[0] = (int64_t)w->hash[1];
-            r[1] = (int64_t)w->hash[0];
-            r[2] = w->out_at[0];
-            r[3] = w->out_bytes[0];
-            r[4] = w->out_bytes[1];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            r[0] = (int64_t)flow->hash[1];
+            r[1] = (int64_t)flow->hash[0];
+            r[2] = flow->out_at[0];
+            r[3] = flow->out_bytes[0];
+            r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        dpari_hx_peer *p = &x->peer[i];
+    status = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
-        if (p->world >= 0) {
+        if (peer->world >= 0) {
             unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
             if (memory == NULL) {
-                dpar_text t;
-                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
+                dpar_text text;
+                dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_put_unmapped(&text, x->world, (uint64_t)r[6]);
                 return DPAR_E_MEMORY;
             }
-            p->line = (dpari_hx_line *)(void *)memory;
-            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
-            p->staging = memory + (x->staging - x->memory);
-            p->turn = r[5];
+            peer->line = (dpari_hx_line *)(void *)memory;
+            peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
+            peer->staging = memory + (x->staging - x->memory);
+            peer->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
-            p->reached = p->staging != NULL;
-            p->turn = r[5];
+            peer->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, peer->rank);
+            peer->reached = peer->staging != NULL;
+            peer->turn = r[5];
         }
-        if (p->reached) {
-            x->peer_of[x->c->size + x->reached++] = p->rank;
+        if (peer->reached) {
+            x->peer_of[x->c->size + x->reached++] = peer->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *w = &p->flow[s];
-            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
-                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+            dpari_hx_flow *flow = &peer->flow[s];
+            if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
+                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
                 return dpari_say(DPAR_E_MISMATCH, why,
                                  "ranks %d and %d do not agree on what they exchange: their grids "
                                  "differ",
-                                 x->rank, p->rank);
+                                 x->rank, peer->rank);
             }
-            if (p->world >= 0 || p->reached) {
-                w->in_at[0] = w->in_at[1] = r[2];
+            if (peer->world >= 0 || peer->reached) {
+                flow->in_at[0] = flow->in_at[1] = r[2];
             }
         }
     }
-    return st;
+    return status;
 }
 
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
-    const dpar_status st = dpari_hx_pin_all(x, 1);
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
-                                     x->memory_bytes, dpar_status_text(st));
+    const dpar_status status = dpari_hx_pin_all(x, 1);
+    return status == DPAR_OK ? status
+                             : dpari_say(status, why, "rank %d: %ld bytes cannot be pinned: %s",
+                                         x->rank, x->memory_bytes, dpar_status_text(status));
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
     int32_t i, s;
     int64_t at = 0;
-    dpar_status st = dpari_hx_find_node(x);
-    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+    dpar_status status = dpari_hx_find_node(x);
+    status = status == DPAR_OK ? dpari_hx_swap_arrays(x) : status;
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
-    if (st == DPAR_OK) {
+    status = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    if (status == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
             dpari_hx_bind_field(x, i);
         }
@@ -1224,15 +1240,15 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
         for (s = 0; s < x->steps && x->world; s++) {
             x->line[s].version = 1;
         }
-        st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+        status = dpari_hx_swap_places(x, why);
+        status = dpari_agree(x->c, status == DPAR_OK ? dpari_hx_pin_plan(x, why) : status, why);
     }
-    if (st != DPAR_OK) {
+    if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
             dpar_comm_release(x->world ? x->node : x->c, x->memory);
         }
-        return st;
+        return status;
     }
     dpari_hx_finish_items(x);
     return DPAR_OK;
@@ -1246,24 +1262,24 @@ static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *f = &x->field[i];
-        dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
-                               (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
-                               dpari_ref(x->world, f->compact_halo, 1) != 0;
+        const dpar_halo_field *field = &x->field[i];
+        dpari_hx_array_of(&x->array[i], field, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
+                               (later || dpari_ref(x->world, field->data, 1) != 0);
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
+                               dpari_ref(x->world, field->compact_halo, 1) != 0;
     }
 }
 
 /* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
-static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
     int64_t within;
     int32_t p;
-    for (p = 0; p < 2 * n && w; p++) {
+    for (p = 0; p < 2 * n && world; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
-            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            !dpari_heap_holds(world, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
                 why,
                 "field %d: its elements on rank %d extend over %ld bytes, but the allocation "
@@ -1275,102 +1291,104 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
 }
 
 /* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
-static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                           const dpari_hx_size *z, void *memory, int64_t need,
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *size, void *memory, int64_t need,
                                            dpar_why *why)
 {
-    const dpar_comm *node = c->node ? c->node : c;
+    const dpar_comm *node = comm->node ? comm->node : comm;
     int64_t bytes, *span;
-    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status =
+        dpari_hx_clear_of(desc->field, size->fields, comm->rank, memory, need, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    span = dpari_hx_layout(z, memory, &bytes)->span;
-    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
-    if (st != DPAR_OK) {
-        return st;
+    span = dpari_hx_layout(size, memory, &bytes)->span;
+    status = dpari_hx_disjoint(desc->field, size->fields, comm->rank, span, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, size->fields, comm->rank, span,
+                               why);
 }
 
 /* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
-static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                         int32_t later, dpari_hx_size *z, int64_t *need,
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
 {
-    dpar_status st = dpari_hx_judge(c, desc, z, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_hx_judge(comm, desc, size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpari_hx_layout(z, NULL, need);
+    (void)dpari_hx_layout(size, NULL, need);
     /* Pages of the host, because the memory of the communicator may be on a device. */
-    st = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
-    if (st != DPAR_OK || later) {
-        return st;
+    status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
+    if (status != DPAR_OK || later) {
+        return status;
     }
-    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+    return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
 /* Lays the plan out in its memory, as far as this rank knows it without the others. */
-static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                              const dpari_hx_size *z, void *memory, int64_t need)
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *size, void *memory, int64_t need)
 {
     dpar_halo_plan *x;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(z, memory, &bytes);
-    x->c = c;
-    x->node = c->node ? c->node : c;
+    x = dpari_hx_layout(size, memory, &bytes);
+    x->c = comm;
+    x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
     x->options.field = x->field;
-    x->rank = c->rank;
+    x->rank = comm->rank;
     x->wide = dpari_os_wide();
     x->fields = desc->field_count;
-    x->steps = z->steps;
-    x->items = z->items;
+    x->steps = size->steps;
+    x->items = size->items;
     for (i = 0; i < x->fields; i++) {
         x->field[i] = desc->field[i];
         x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(z, i);
+        x->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = z->forward;
-    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    x->forward = size->forward;
+    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return x;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                                int32_t later, dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
-    dpari_hx_size z;
+    dpari_hx_size size;
     void *memory = NULL;
     int64_t need = 0;
-    dpar_status st;
-    if (!c) {
+    dpar_status status;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
     if (desc && plan) {
-        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, why);
+        status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
-        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+        status = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
     }
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
-    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
-        st = dpari_hx_agree_on_order(c, &z, why);
+    status = dpari_agree_on(comm, status, "halo", dpari_hx_state, desc, why);
+    if (status == DPAR_OK && !desc->ordered && !desc->shared) {
+        status = dpari_hx_agree_on_order(comm, &size, why);
     }
-    if (st == DPAR_OK) {
-        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+    if (status == DPAR_OK) {
+        x = dpari_hx_describe_plan(comm, desc, &size, memory, need);
         x->owned = desc->memory == NULL ? memory : NULL;
         dpari_hx_own_arrays(x, later);
         dpari_hx_mark_peers(x);
-        st = dpari_hx_plan(x, why);
+        status = dpari_hx_plan(x, why);
     }
-    if (st != DPAR_OK) {
-        return dpari_object_failed(st, desc ? desc->memory : NULL, memory, need, why);
+    if (status != DPAR_OK) {
+        return dpari_object_failed(status, desc ? desc->memory : NULL, memory, need, why);
     }
     *plan = x;
     return DPAR_OK;
@@ -1386,7 +1404,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
                                                     void *halos)
 {
-    dpari_hx_array *a;
+    dpari_hx_array *array;
     int32_t s;
     if (!x) {
         return DPAR_E_ARG;
@@ -1404,9 +1422,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
                                 f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
                                 (data != NULL) + 2 * (halos != NULL));
     }
-    a = &x->array[f];
-    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &x->array[f];
+    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             x->c,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "

@@ -69,7 +69,7 @@ typedef struct dpari_hx_line {
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
-    const dpar_halo *h;
+    const dpar_halo *halo;
     int32_t rank, compact;
     int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */

@@ -17,59 +17,60 @@
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *f = &x->field[it->field];
-    const int32_t wire = dpari_hx_wire(f);
-    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
-    dpari_stride_piece p;
+    const dpar_halo_field *field = &x->field[item->field];
+    const int32_t wire = dpari_hx_wire(field);
+    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    dpari_stride_piece piece;
     int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = it->dims;
-    for (d = 0; d < it->dims; d++) {
-        p.extent[d] = it->extent[d];
-        p.to[d] = it->own_step[d];
-        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    dpari_zero(&piece, sizeof piece);
+    piece.dims = item->dims;
+    for (d = 0; d < item->dims; d++) {
+        piece.extent[d] = item->extent[d];
+        piece.to[d] = item->own_step[d];
+        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
     }
-    p.to_type = f->type;
-    p.from_type = it->direct ? f->type : wire;
-    p.through = wire;
-    p.op = op;
-    p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
-    p.beside = op == DPAR_SUM ? it->beside : 0;
-    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
-    p.wide = x->wide;
-    dpari_stride_prepare(&it->take, &p);
-    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
-    p.back = 0;
-    p.beside = 0;
-    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
-    p.op = DPAR_COPY;
-    p.negate = 0;
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->dense[d];
-        p.from[d] = it->own_step[d];
+    piece.to_type = field->type;
+    piece.from_type = item->direct ? field->type : wire;
+    piece.through = wire;
+    piece.op = op;
+    piece.negate = item->negate;
+    piece.clear = op != DPAR_COPY && item->direct; /* halos that were read */
+    piece.back =
+        item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
+    piece.beside = op == DPAR_SUM ? item->beside : 0;
+    piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
+    piece.wide = x->wide;
+    dpari_stride_prepare(&item->take, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.back = 0;
+    piece.beside = 0;
+    piece.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    piece.op = DPAR_COPY;
+    piece.negate = 0;
+    for (d = 0; d < item->dims; d++) {
+        piece.to[d] = item->dense[d];
+        piece.from[d] = item->own_step[d];
     }
-    p.to_type = wire;
-    p.from_type = f->type;
-    dpari_stride_prepare(&it->give, &p);
+    piece.to_type = wire;
+    piece.from_type = field->type;
+    dpari_stride_prepare(&item->give, &piece);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
-    return takes ? &it->taken : &it->given;
+    return takes ? &item->taken : &item->given;
 }
 
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
-static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
-                 : it->packs && it->give_mate == 0;
+    return takes ? item->take_mate == 0 && (item->peer < 0 || !item->direct)
+                 : item->packs && item->give_mate == 0;
 }
 
 /* True if two items may be in the same list. */
@@ -106,23 +107,23 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
                                int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
-    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    dpari_hx_few *list = dpari_hx_few_of(a, takes);
     const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
-    l->at = at;
+    list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
             dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
         }
         if (runs > 0) {
             of->runs = j == i ? 0 : -1;
-            l->runs += runs;
+            list->runs += runs;
         }
     }
 }
@@ -144,29 +145,29 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
     for (i = n - 1; i >= 0; i--) {
         const dpari_hx_item *it = &item[i];
-        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
-        l->step = 1 + step;
-        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? l->step
+        dpari_hx_few *list = dpari_hx_few_of(&item[i], takes);
+        list->step = 1 + step;
+        step = list->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? list->step
                    : 0;
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
-    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
 }
 
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *p = &x->step[s];
+        const dpari_hx_step *step = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather_sends(x, p, takes);
+            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(x, step, takes);
         }
     }
 }
@@ -243,7 +244,7 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
 
 /* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
  * been packed by then. Both are in the same cache lines, which are then written only once. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -255,7 +256,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
         !dpari_hx_mates(a, b)) {
         return 0;
     }
-    for (k = p->s; k < p->s + p->s_items; k++) {
+    for (k = step->s; k < step->s + step->s_items; k++) {
         if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
             return 0;
         }
@@ -263,14 +264,14 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
-    for (i = p->r; i < p->r + p->r_items; i++) {
+    for (i = step->r; i < step->r + step->r_items; i++) {
         dpari_hx_item *a = &x->item[i];
-        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+        for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
             dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, p, a, b)) {
+            if (dpari_hx_may_wipe(x, step, a, b)) {
                 b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
                 a->wiper = j - i;
                 dpari_hx_prepare(x, b, DPAR_SUM);
@@ -284,25 +285,25 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
  */
 
 /* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    for (d = 0; d < item->dims; d++) {
+        rows *= d == row || (d == item->dims - 1 && item->own_step[d] == 1) ? 1 : item->extent[d];
     }
     return rows;
 }
 
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
+    for (d = 1; d < item->dims - 1; d++) {
+        const int64_t a = item->own_step[d], b = item->own_step[row];
         row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
     }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+    return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
@@ -312,8 +313,8 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+        const dpari_hx_item *item = &x->item[k];
+        rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
@@ -326,22 +327,22 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
     int32_t s;
     int64_t k;
     for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *p = &x->step[s];
-        for (k = p->r; k < p->s + p->s_items; k++) {
-            dpari_hx_item *it = &x->item[k];
-            const int sends = k >= p->s;
+        dpari_hx_step *step = &x->step[s];
+        for (k = step->r; k < step->s + step->s_items; k++) {
+            dpari_hx_item *item = &x->item[k];
+            const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            if (it->peer >= 0) {
-                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
-                it->pack_at += w->out_at[give];
-                it->take_at += w->in_at[!give];
+            if (item->peer >= 0) {
+                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                item->pack_at += flow->out_at[give];
+                item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, p);
-        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
-        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+        dpari_hx_wipe_beside(x, step);
+        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
+        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
+        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->asks = dpari_hx_asks(x);

@@ -11,7 +11,7 @@
 
 typedef struct dpari_hx_walk {
     dpar_halo_cursor walk;
-    dpar_halo h;
+    dpar_halo halo;
     int32_t rank, direction, moves;
     int32_t dim;        /* -1: all at once */
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
