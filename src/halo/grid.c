@@ -6,7 +6,11 @@
  * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
  * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
  * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
- * dims before it have filled. */
+ * dims before it have filled.
+ *
+ * Plans are kept by shapes and not by addresses, because a plan is made together: all ranks must
+ * find it, or none. Ranks agree on the number of a shape when an array is attached or allocated.
+ * Addresses may then differ and change on each rank independently. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -31,86 +35,98 @@
 #include "halo_exchange.h"
 #include "halo_plan.h"
 
-/* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
- * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
- * shapes of their arrays and by depth, and bound to the addresses that are handed in. */
-
 enum {
-    DPARI_GX_SHAPES = 256,
-    DPARI_GX_KNOWN = 72, /* arrays in a page */
-    DPARI_GX_ALIGN = 64,
+    DPARI_GX_SHAPES = 256, /* dpari_gx_known compares them in one message of a byte each */
+    DPARI_GX_KNOWN = 72,   /* entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* of the first own point, in bytes: a cache line */
     DPARI_GX_PAGE = 4096,
-    DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
+    DPARI_GX_SKEW = 320 /* bytes by which the place of arrays in a page differs from one to the
+                           next, so that they do not use the same sets of a cache */
 };
 
+/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;        /* as wide as there is room for */
-    dpar_grid_field field; /* strides and component_stride filled in */
-    int32_t number, type, components;
+    dpar_halo halo;        /* as wide as the array's */
+    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
+    int32_t number;        /* the same on all ranks */
+    int32_t type, components;
     int32_t reach;  /* 1 if peers may read the arrays in place */
-    int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
+    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
+                       that they are always packed */
 } dpari_gx_shape;
 
+/* An array that was allocated by dpar_grid_array or attached. */
 typedef struct dpari_gx_array {
-    void *at;
+    void *at; /* the address of its first own point */
     const dpari_gx_shape *shape;
-    void *memory; /* of dpar_grid_array, to be given back; NULL: the user's */
-    int64_t number;
-    int64_t low, high; /* where its points begin and end */
+    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
+    int64_t number;    /* counts the arrays; the same on all ranks */
+    int64_t low, high; /* addresses where its points begin and end */
 } dpari_gx_array;
 
+/* Entries of arrays stay where they are, so they are allocated in pages. */
 typedef struct dpari_gx_page {
     struct dpari_gx_page *next;
     int32_t count;
     dpari_gx_array array[DPARI_GX_KNOWN];
 } dpari_gx_page;
 
-/* One box of a mirror, in bytes from the array's address. */
+/* One box of halo cells beyond a mirror, and the copy that fills it. */
 typedef struct dpari_gx_mirror {
-    int32_t item, dim;
-    int64_t to, from;
-    dpari_stride stride;
-    dpar_mem_box box; /* in a device's memory */
+    int32_t item;        /* number of the array in the plan */
+    int32_t dim;         /* of the mirror */
+    int64_t to, from;    /* bytes from the address of the array */
+    dpari_stride stride; /* the copy by the CPU */
+    dpar_mem_box box;    /* the same copy in a device's memory */
 } dpari_gx_mirror;
 
+/* A planned exchange of some arrays to some depth. */
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;
-    void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
-    void *before; /* of a plan of one array: an array of that shape, most often the one before */
-    const dpari_gx_shape **shape;
-    dpar_halo *halo; /* where it is narrower than there is room */
-    dpar_halo_field *field;
-    void *rest; /* the exchange's memory, before it: */
-    dpari_gx_mirror *mirror;
-    dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
-    int64_t bytes, rest_bytes;
-    int32_t count, depth, mirrors;
-    int32_t active;
+    void **at;    /* [count] the arrays that are bound; the plan's own address, which is no array's,
+                 if one must be bound again */
+    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
+    const dpari_gx_shape **shape; /* [count] */
+    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    dpar_halo_field *field;       /* [count] */
+    void *rest;                   /* memory of the next two lists */
+    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
+    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
+    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
+    int32_t count;                /* arrays */
+    int32_t depth;                /* cells; 0 is the whole halo */
+    int32_t mirrors;
+    int32_t active; /* 1 if its exchange has begun and not ended */
 } dpari_gx_plan;
 
+/* A grid. The caller sees its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
     dpar_grid_desc desc;
-    dpari_on_end ending; /* in the communicator's list */
-    const dpar_mem *mem;
+    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
+    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
+    /* the halo's width on each side of each dim, and the largest of these */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
-    dpar_halo halo;
-    dpari_gx_shape plain;          /* of desc.type: addresses that are not known otherwise; */
-    int64_t plain_low, plain_high; /* bytes from such an address to its points' ends */
+    dpar_halo halo;                /* of cells */
+    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
+    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
-    dpari_gx_plan *plans;
-    dpari_gx_plan *quick; /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;            /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_plan *now_exchange; /* its exchange */
-    int64_t arrays, bytes;
-    int32_t shapes_known;
-    int32_t under_way; /* exchanges that have begun and not ended */
+    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
+    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
+     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
+    dpari_gx_plan *quick;
+    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
+    dpar_halo_plan *now_exchange; /* quick->exchange */
+    int64_t arrays;               /* number of arrays that became known so far */
+    int64_t bytes;                /* size of this struct's memory */
+    int32_t shapes_known;         /* number of shapes */
+    int32_t under_way;            /* exchanges that have begun and not ended */
 } dpari_gx;
 
-/* NULL: there is none, or its world was closed. */
+/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
 static dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
@@ -121,7 +137,8 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
     return (const dpari_gx *)(const void *)grid;
 }
 
-/* What failed for its own reason, or because another rank did, as a call without `why` says it. */
+/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
+ * communicator is broken, keeps the first error's status and message. */
 static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
 {
     dpar_comm *comm = grid->head.comm;
@@ -133,23 +150,26 @@ static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, c
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
 
+/* True if the value is 0 or 1. */
 static DPARI_COLD int dpari_gx_flag(int32_t v)
 {
     return v == 0 || v == 1;
 }
 
-/* Checks what the description says of one dim: cells, halo, ends and cuts. */
+/* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
     const dpar_grid_desc *desc = &grid->desc;
-    const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
+    const int64_t most = INT64_C(1) << 60; /* the limit of dpar_halo_check */
     int32_t part;
     if (desc->cells[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, desc->cells[d]);
+        return dpari_wrong(why, "grid: desc.cells[%d] is %ld; it must be at least 1", d,
+                           desc->cells[d]);
     }
     if (grid->low[d] < 0 || grid->high[d] < 0 || grid->low[d] > most || grid->high[d] > most) {
-        return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
-                           grid->low[d], grid->high[d]);
+        return dpari_wrong(
+            why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
+            d, grid->low[d], grid->high[d]);
     }
     if (!dpari_gx_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
@@ -157,38 +177,46 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
         (desc->periodic[d] && (desc->mirror_low[d] | desc->mirror_high[d]) != 0)) {
         return dpari_wrong(
             why,
-            "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
-            "it is periodic)",
+            "grid: dim %d: periodic is %d (0 or 1 allowed), mirror_low %d and mirror_high "
+            "%d (0 to 2 allowed, only 0 if periodic)",
             d, desc->periodic[d], desc->mirror_low[d], desc->mirror_high[d]);
     }
     if (!desc->cuts[d]) {
         return DPAR_OK;
     }
     if (desc->parts[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
-                           desc->parts[d]);
+        return dpari_wrong(
+            why,
+            "grid: desc.cuts[%d] is set, but desc.parts[%d] is %d; it must be the number "
+            "of parts",
+            d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
         if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
-            return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
-                               d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
+            return dpari_wrong(
+                why,
+                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
+                "%ld",
+                d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks the description by itself, and sets the halo's width on each side. */
+/* Checks the description, without the other ranks, and sets the halo's width on each side. */
 static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
                                              dpar_why *why)
 {
     int32_t d;
     if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
+        return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
+                           (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
         !dpari_gx_flag(desc->owns_comm)) {
-        return dpari_wrong(why, "grid: star %d, order %d, check %d, owns_comm %d: each is 0 or 1",
-                           desc->star, desc->order, desc->check, desc->owns_comm);
+        return dpari_wrong(
+            why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
+            desc->star, desc->order, desc->check, desc->owns_comm);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
@@ -203,8 +231,9 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
     return DPAR_OK;
 }
 
-/* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
- * rows. */
+/* Chooses the number of parts of each dim. Halos across earlier dims have longer rows, so these are
+ * preferred where two cuts are nearly equal. Dims without a halo are not cut, unless the other dims
+ * have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
@@ -223,7 +252,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
         whole |= grid->head.parts[d] != grid->desc.parts[d];
     }
     status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
-    if (status != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
+    if (status != DPAR_OK && whole) {
         for (d = 0; d < grid->desc.dims; d++) {
             grid->head.parts[d] = grid->desc.parts[d];
         }
@@ -235,22 +264,24 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
 static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const int64_t n = grid->head.cells[d], first = grid->head.first[d],
-                  end = first + grid->head.count[d];
-    const int64_t below = grid->low[d] - first, above = end + grid->high[d] - n;
+    const int64_t n = grid->head.cells[d];
+    const int64_t first = grid->head.first[d];
+    const int64_t end = first + grid->head.count[d];
+    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+    const int64_t above = end + grid->high[d] - n;
     const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
     if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
         (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
-            "mirror",
-            d, grid->low[d], grid->high[d], grid->head.count[d]);
+            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+            "its halo is %ld wide below and %ld above",
+            d, grid->head.count[d], grid->low[d], grid->high[d]);
     }
     return DPAR_OK;
 }
 
-/* Makes the halo of cells over the parts. */
+/* Makes grid->halo: the halo of cells, cut by the mesh. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
 {
@@ -274,7 +305,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells over the ranks: the halo of cells, and the public head of the grid. */
+/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
 static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
@@ -302,9 +333,11 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
-                             comm->rank, count, d);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: the array of rank %d would have more than 2^56 points, with %ld own "
+                "cells in dim %d",
+                comm->rank, count, d);
         }
     }
     for (d = 0; d < grid->desc.dims; d++) {
@@ -316,6 +349,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
+/* Lists the fields of a description that must be equal on all ranks. */
 static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
     const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
@@ -343,21 +377,24 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates a grid, followed by its cuts. */
+/* Allocates a grid, followed by copies of its cuts. */
 static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                            dpar_why *why)
 {
-    int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
+    int64_t bytes = (int64_t)sizeof(dpari_gx);
+    int64_t *room;
     dpari_gx *g;
-    int32_t d;
+    int32_t d, i;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        bytes += desc->cuts[d] && desc->parts[d] > 0 ? 8 * ((int64_t)desc->parts[d] + 1) : 0;
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            bytes += 8 * ((int64_t)desc->parts[d] + 1);
+        }
     }
     g = (dpari_gx *)dpari_os_pages(bytes);
     *grid = g;
     if (!g) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
+                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
     g->desc = *desc;
     g->now = g;
@@ -377,7 +414,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx 
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* Points of this rank's array in a dim, with its halo. */
+/* Returns the number of points of this rank's array in a dim, with its halo. */
 static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
 {
     return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
@@ -387,37 +424,48 @@ static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *fiel
 static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
                                                    const dpar_grid_field *field, dpar_why *why)
 {
-    uint32_t odd = 0, none; /* none: bits of no component */
+    uint32_t odd = 0;
+    uint32_t none; /* bits that belong to no component */
     int32_t d, count;
     if (dpar_type_bytes(type) == 0) {
-        return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
-                           dpar_type_name(type), type);
+        return dpari_wrong(
+            why, "grid: type %s (%d) is not allowed: its elements have no whole number of bytes",
+            dpar_type_name(type), type);
     }
     if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
-        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)",
-                           field->components, field->order);
+        return dpari_wrong(
+            why,
+            "grid: field.components is %d (0 to 2^24 allowed) and field.order %d (0 or 1 "
+            "allowed)",
+            field->components, field->order);
     }
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
         if (!dpari_gx_flag(field->location[d])) {
-            return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               field->location[d]);
+            return dpari_wrong(why,
+                               "grid: field.location[%d] is %d; it must be 0 (cells) or 1 (faces)",
+                               d, field->location[d]);
         }
         if (field->odd[d] & none) {
-            return dpari_wrong(why,
-                               "grid: odd[%d] is %ld, a bit a component: there are %d components",
-                               d, (int64_t)field->odd[d], count);
+            return dpari_wrong(
+                why,
+                "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
+                (int64_t)field->odd[d], count);
         }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
-        return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
+        return dpari_wrong(
+            why,
+            "grid: field.odd must be 0 for type %s, because %s has no sign to change at a "
+            "mirror",
+            dpar_type_name(type), dpar_type_name(type));
     }
     return DPAR_OK;
 }
 
-/* The shape of an array: its strides, its halo. */
+/* Describes the shape of an array: its halo, and its strides if they are the defaults. */
 static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
                                          const dpar_grid_field *field, dpari_gx_shape *shape)
 {
@@ -435,20 +483,27 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
         dense = dense && field->stride[d] == 0;
         shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (field->location[d]) {
-            shape->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond
-                                  it in another dim is a corner, in a star, too */
+            /* The upper outer face is owned by the neighbour. Points next to it in another dim are
+             * then corners of the halo, which a star would not exchange. */
+            shape->halo.high[d]++;
             shape->halo.shape = DPAR_STENCIL_BOX;
         }
     }
-    for (k = 0; k < grid->head.dims && dense; k++) {
+    if (!dense) {
+        return;
+    }
+    for (k = 0; k < grid->head.dims; k++) {
         d = field->order == DPAR_ORDER_FIRST_FASTEST ? k : grid->head.dims - 1 - k;
         shape->field.stride[d] = step;
-        step = dpari_mul(step, dpari_gx_points(grid, field, d), &step) ? step : INT64_MAX;
+        if (!dpari_mul(step, dpari_gx_points(grid, field, d), &step)) {
+            step = INT64_MAX; /* dpari_gx_span rejects it */
+        }
     }
 }
 
-/* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
- * the dim (dims: components) whose stride takes it too far. */
+/* Computes the distance in elements from the address of an array to its first element in memory
+ * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
+ * than 2^57 bytes; `dims` stands for the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         int64_t *low, int64_t *high)
 {
@@ -479,27 +534,32 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
     return 0;
 }
 
-/* Points that are filled or own; beyond open ends there need not be any. */
+/* Returns the number of points in a dim that are own or filled by exchanges and mirrors. Points
+ * beyond open ends need no memory. */
 static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *grid, const dpar_grid_field *field,
                                        int32_t d)
 {
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
-    const int ring = grid->desc.periodic[d];
-    return dpari_gx_points(grid, field, d) -
-           (ring || grid->desc.mirror_low[d] ? 0 : dpari_most(grid->low[d] - first, 0)) -
-           (ring || grid->desc.mirror_high[d] ? 0 : dpari_most(grid->high[d] - after, 0));
+    int64_t points = dpari_gx_points(grid, field, d);
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+        points -= dpari_most(grid->low[d] - first, 0);
+    }
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+        points -= dpari_most(grid->high[d] - after, 0);
+    }
+    return points;
 }
 
-/* Checks that no two points are in one place: each stride must exceed the extent of all shorter
- * ones. */
+/* Checks that no two points have the same address. It takes the dims by ascending stride: each
+ * stride must exceed the extent of all shorter ones. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
                                                    const dpari_gx_shape *shape, int32_t rank,
                                                    dpar_why *why)
 {
     const int32_t dims = grid->head.dims;
-    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
-    int64_t taken = 1;
+    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
+    int64_t taken = 1;                               /* extent of those checked, in elements */
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
@@ -514,15 +574,17 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
         points = next < dims ? dpari_gx_met(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
-                return dpari_wrong(why,
-                                   "grid: rank %d has %ld points in dim %d, %ld elements apart: "
-                                   "several points lie in one place",
-                                   rank, points, next, step);
+                return dpari_wrong(
+                    why,
+                    "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
+                    "have the same address",
+                    rank, points, next, step);
             }
-            return dpari_wrong(why,
-                               "grid: rank %d has %ld components, %ld elements apart: "
-                               "several elements lie in one place",
-                               rank, points, step);
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld components, %ld elements apart: several elements have "
+                "the same address",
+                rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -551,8 +613,9 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
     return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
- * shape is the same on all, whatever memory they are in, and so they are never read there. */
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
+ * are. The shape is therefore the same for all kinds of memory, and peers never read them in
+ * place. */
 static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
     const int32_t type = grid->desc.type;
@@ -587,8 +650,8 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t
             grid->desc.expected_count[d] != grid->head.count[d]) {
             return dpari_wrong(
                 why,
-                "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
-                "cutting (cuts), or another order of dims (order)",
+                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
+                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
                 rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
@@ -628,22 +691,22 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
     dpari_gx *made = NULL;
     dpar_status status;
     if (!comm) {
-        dpari_wrong(why, "grid: communicator is NULL");
+        dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
     if (desc && grid) {
         status = dpari_gx_build(comm, desc, &made, why);
     } else {
-        status = dpari_wrong(why, "grid: its description or result is NULL");
+        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
-    if (status < DPAR_OK) { /* < 0, so that a compiler that inlines this knows *grid is set else */
+    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
     }
     made->head.comm = comm;
     made->mem = made->desc.mem ? made->desc.mem : comm->mem;
-    made->ending.at = &made->head.comm;
+    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
     dpari_on_end_add(comm, &made->ending);
     *grid = &made->head;
     return DPAR_OK;
@@ -698,24 +761,29 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpari_gx_plan *plan;
     dpar_comm *comm;
     dpar_why *said;
-    dpar_status status = DPAR_OK, closed;
-    int ended, closes;
+    dpar_status status = DPAR_OK;
+    dpar_status closed;
+    int ended;  /* the communicator was closed before the grid */
+    int closes; /* this call closes it */
     if (!freed) {
         return DPAR_OK;
     }
-    comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
+    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
     ended = comm && dpari_ended_is(comm);
     closes = freed->desc.owns_comm && !ended;
     said = freed->desc.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
             if (plan->active) {
-                return dpari_comm_wrong(comm, "grid: an exchange of %d arrays has not ended",
-                                        plan->count);
+                return dpari_comm_wrong(
+                    comm,
+                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
+                    "first",
+                    plan->count);
             }
         }
     }
-    if (comm && closes && !freed->plans) { /* plans wait for the other ranks when they are closed */
+    if (comm && closes && !freed->plans) { /* closing a plan is a barrier as well */
         status = dpar_barrier(comm, NULL);
     }
     closed = dpari_gx_free_plans(freed, comm);
@@ -733,7 +801,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     closed = dpar_comm_free(comm);
     if (status == DPAR_OK && closed != DPAR_OK) {
-        status = dpari_say(closed, said, "grid: the close of its communicator: %s",
+        status = dpari_say(closed, said,
+                           "dpar_grid_free: the grid's communicator was not closed well: %s",
                            dpar_status_text(closed));
     }
     return status;
@@ -757,12 +826,14 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
     return 1;
 }
 
+/* One more array, as dpari_gx_state_array states it. */
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
     const dpari_gx_shape *shape;
     int64_t arrays;
 } dpari_gx_given;
 
+/* Lists what must be equal on all ranks when an array becomes known. */
 static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
 {
     const dpari_gx_given *args = (const dpari_gx_given *)given;
@@ -776,8 +847,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     }
 }
 
-/* The shape that all ranks have for this array, of those that are known; NULL: some rank has none,
- * so that it is a new one on all. */
+/* Finds the known shape that this array has on all ranks. *known is NULL if some rank has none;
+ * then all ranks add a new shape. Collective. */
 static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
@@ -803,6 +874,7 @@ static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shap
     return DPAR_OK;
 }
 
+/* Returns the known array at this address, or NULL. */
 static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
 {
     dpari_gx_page *page;
@@ -817,7 +889,7 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
     return NULL;
 }
 
-/* An array of a shape, as the full API wants it. */
+/* Describes an array as a field of a plan. */
 DPARI_STATIC_NOINLINE DPARI_COLD void
 dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
@@ -857,8 +929,8 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
     return 1;
 }
 
-/* A known array that has elements in common with one at `at`, whose points begin and end at low and
- * high; NULL: there is none. One that is a part of the other does not count. */
+/* Returns a known array that has elements in common with an array at `at` whose points are between
+ * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
 static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
                                        int64_t low, int64_t high)
 {
@@ -884,7 +956,8 @@ static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shap
     return NULL;
 }
 
-/* One that an address of desc.type has elements in common with. */
+/* Returns a known array with which an array of desc.type at this address has elements in common, or
+ * NULL. */
 static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
@@ -906,12 +979,15 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
     return &grid->plain;
 }
 
-/* The exchange under way that u takes part in; NULL: there is none. */
+/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
 static dpari_gx_plan *dpari_gx_way(const dpari_gx *grid, const void *u)
 {
     dpari_gx_plan *plan;
     int32_t i;
-    for (plan = grid->under_way > 0 ? grid->plans : NULL; plan; plan = plan->next) {
+    if (grid->under_way == 0) {
+        return NULL;
+    }
+    for (plan = grid->plans; plan; plan = plan->next) {
         for (i = 0; plan->active && i < plan->count; i++) {
             if (plan->at[i] == u) {
                 return plan;
@@ -930,18 +1006,22 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
     const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
     if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
         return dpari_wrong(
-            why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
+            why,
+            "dpar_grid_attach: rank %d has an exchange of the array at this address that "
+            "has not ended",
+            rank);
     }
     if (array && array->memory) {
-        return dpari_wrong(why,
-                           "grid: the array of rank %d has elements in common with one of "
-                           "dpar_grid_array, %ld bytes behind its first own point",
-                           rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
+        return dpari_wrong(
+            why,
+            "dpar_grid_attach: the array of rank %d has elements in common with one of "
+            "dpar_grid_array, and begins %ld bytes after its first own point",
+            rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
     }
     return DPAR_OK;
 }
 
-/* Allocates the entry of one more array. */
+/* Allocates the entry of one more array, and a shape in case it has a new one. */
 static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
 {
     dpari_gx_page *page = grid->pages;
@@ -954,34 +1034,41 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fre
         }
     }
     if (!page || !*fresh) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
                          (int64_t)(sizeof **fresh + sizeof *page));
     }
     return DPAR_OK;
 }
 
-/* Arrays with points between low and high, in common with this one: their memory has been given
- * back, or they are an error that their next exchange tells. */
+/* Forgets the arrays that have elements in common with a new one: usually their memory was freed
+ * and used again. If not, their next exchange reports an unknown address. */
 static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
                                        int64_t low, int64_t high)
 {
     dpari_gx_array *array;
     dpari_gx_plan *plan;
     int32_t i;
-    while ((array = dpari_gx_met_by(grid, shape, u, low, high)) != NULL) {
+    for (;;) {
+        array = dpari_gx_met_by(grid, shape, u, low, high);
+        if (array == NULL) {
+            return;
+        }
         for (plan = grid->plans; plan; plan = plan->next) {
             plan->before = NULL;
             grid->now = grid;
             for (i = 0; i < plan->count; i++) {
-                plan->at[i] = plan->at[i] == array->at ? plan : plan->at[i];
+                if (plan->at[i] == array->at) {
+                    plan->at[i] = plan; /* bind again */
+                }
             }
         }
-        array->at = array; /* where no array is */
+        array->at = array; /* an address that no array has */
         array->low = array->high = 0;
     }
 }
 
-/* Remembers it; all ranks are well. fresh: for a new shape. */
+/* Adds an array to the table, after all ranks have agreed on it. Where `known` is NULL, `fresh`
+ * becomes its shape, a new one. */
 static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
                                          dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
                                          int64_t high)
@@ -997,12 +1084,17 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (plan = array || grid->desc.type != 0 ? grid->plans : NULL; plan; plan = plan->next) {
-        /* another shape at an old address; those of desc.type are looked at again */
-        plan->before = NULL;
-        grid->now = grid;
-        for (i = 0; i < plan->count && !plan->active; i++) {
-            plan->at[i] = plan->at[i] == u || plan->shape[i] == &grid->plain ? plan : plan->at[i];
+    if (array || grid->desc.type != 0) {
+        /* The address may have had another shape. Addresses that were taken for arrays of desc.type
+         * are looked up again, because they may now be inside this array. */
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count && !plan->active; i++) {
+                if (plan->at[i] == u || plan->shape[i] == &grid->plain) {
+                    plan->at[i] = plan; /* bind again */
+                }
+            }
         }
     }
     dpari_gx_forget(grid, known, u, low, high);
@@ -1017,9 +1109,9 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
     array->high = high;
 }
 
-/* An array of one's own, `u`, or one from the communicator. */
-/* Allocates an array from the communicator. The address of its first own point is *at; arrays begin
- * at different places of a page, so that they do not meet in a cache. */
+/* Allocates an array from the communicator. *at is the address of its first own point. Arrays begin
+ * at different places of a page, because the same place in several pages uses the same set of a
+ * cache. */
 static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
                                              int64_t high, void **memory, void **at, dpar_why *why)
 {
@@ -1039,12 +1131,15 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each,
 typedef struct dpari_gx_adding {
     const dpar_grid_field *field;
     dpari_gx_shape *fresh; /* allocated, in case the shape is a new one */
-    void *at, *memory;     /* memory: NULL if the array is the user's */
+    void *at;              /* the address of its first own point */
+    void *memory;          /* its allocation; NULL if the array is the caller's */
     int64_t low, high;     /* addresses where its points begin and end */
-    int32_t type, attached;
+    int32_t type;
+    int32_t attached; /* 1 if the array is the caller's */
 } dpari_gx_adding;
 
-/* The local part of adding an array: checks it, and allocates what the grid will remember. */
+/* The local part of adding an array: checks it, and allocates its entry and, for dpar_grid_array,
+ * its memory. */
 static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
                                                 dpar_why *why)
 {
@@ -1060,7 +1155,7 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (adding->attached && !adding->at) {
-        return dpari_wrong(why, "grid: the array of rank %d is NULL", comm->rank);
+        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", comm->rank);
     }
     dpari_gx_shape_of(grid, adding->type, adding->field, adding->fresh);
     status = dpari_gx_check_span(grid, adding->fresh, comm->rank, &low, &high, why);
@@ -1068,14 +1163,18 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (grid->shapes_known == DPARI_GX_SHAPES) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
-                         (int32_t)DPARI_GX_SHAPES);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: its arrays have more than %d different shapes (a shape is a type and a "
+            "field)",
+            (int32_t)DPARI_GX_SHAPES);
     }
     if (!adding->attached) {
         if (grid->mem != comm->mem) {
-            return dpari_wrong(why,
-                               "grid: arrays are in a device's memory, which the communicator has "
-                               "not: allocate and attach them");
+            return dpari_wrong(
+                why,
+                "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
+                "cannot allocate in it; use dpar_grid_attach with an array of your own");
         }
         status = dpari_gx_alloc(grid, bytes, low, high, &adding->memory, &adding->at, why);
         if (status != DPAR_OK) {
@@ -1090,8 +1189,8 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
-/* The collective part. Every rank calls it, with the status of its local part. *known: the shape if
- * all ranks have it already, or NULL. */
+/* The collective part of adding an array. Every rank calls it, with the status of its local part.
+ * *known is the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
                                                     dpar_status status, dpari_gx_shape **known,
                                                     dpar_why *why)
@@ -1163,7 +1262,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
     dpari_gx *g = dpari_gx_of(grid);
     dpar_status status;
     if (!g) {
-        return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
+        return dpari_wrong(why, "dpar_grid_attach: grid %s",
+                           grid ? "was closed with its world" : "is NULL");
     }
     (void)dpari_gx_add(g, type, field, 1, u, &status, why);
     return status;
@@ -1171,16 +1271,17 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* Halo cells that an exchange of this depth fills below (side 0) or above. */
+/* Returns the number of halo cells that an exchange of this depth fills below (side 0) or above. */
 static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
     const int64_t w = side ? grid->high[d] : grid->low[d];
     return depth > 0 ? dpari_least(w, depth) : w;
 }
 
-/* Points of array s beyond the end of dim d, [box->lo[d], box->hi[d]) counted from its first own
- * one, and in the other dims all that holds values: what exchanges bring and, of dims before d,
- * what their mirrors have filled. 0: none. */
+/* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
+ * point. In dim d these are the points beyond the end. In the other dims they are all points that
+ * have values: own ones, those that exchanges fill, and those that mirrors of dims before d have
+ * filled. Returns 0 if there are none. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -1192,13 +1293,18 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
         box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
         box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
-            box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
-            box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
+            if (side) {
+                box->lo[e] = dpari_most(above, box->lo[e]);
+            } else {
+                box->hi[e] = dpari_least(below, box->hi[e]);
+            }
         } else if (!grid->desc.periodic[e]) {
-            box->lo[e] =
-                e < d && grid->desc.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
-            box->hi[e] =
-                e < d && grid->desc.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
+            if (e > d || !grid->desc.mirror_low[e]) {
+                box->lo[e] = dpari_most(below, box->lo[e]);
+            }
+            if (e > d || !grid->desc.mirror_high[e]) {
+                box->hi[e] = dpari_least(above, box->hi[e]);
+            }
         }
         if (box->hi[e] <= box->lo[e]) {
             return 0;
@@ -1208,9 +1314,12 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
     return 1;
 }
 
-/* The copy that fills such a box, of component k, or of all (-1). A point i beyond the low end is
- * the image of at - 1 - i, with `at` 1 where the wall goes through a cell or the points are on
- * faces, 2 for both, else 0; beyond the high end the same from there. */
+/* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
+ *
+ * Point i, counted from the grid's first one, gets the value of point sum - i. At the low end sum
+ * is  * -1, at the high end 2 * cells - 1, if the mirror is the outer face of the end cell and the
+ * points are in the middle of cells. Through the middle of the end cell it is 1 more at the low end
+ * and 1 less at the high end. If the points are on faces, it is 1 more. */
 static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
                                         dpari_gx_mirror *mirror)
@@ -1255,7 +1364,8 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. `mirror` may be NULL,
+ * to count them only. */
 static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
                                            int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
@@ -1273,7 +1383,8 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
                 !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
                 continue;
             }
-            /* one box for each component, or one (-1) if the sign of all is treated alike */
+            /* One box for each component, or one for all (-1) if all of them change their sign or
+             * none does. */
             end = apart ? comps : 0;
             for (k = apart ? 0 : -1; k < end; k++) {
                 if (mirror) {
@@ -1287,7 +1398,9 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
     return count;
 }
 
-/* In a device's memory: the boxes of a dim in one call, for those of the next read them. */
+/* Fills the halos at mirrors in a device's memory, with one call for each dim, because the boxes of
+ * a dim read what those of the dims before have written. Moves in the communicator's memory are
+ * ordered before what follows, so that nothing waits for them. */
 static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i, count = 0;
@@ -1306,18 +1419,23 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
             count = 0;
         }
     }
-    return grid->mem != grid->head.comm->mem ? grid->mem->wait(grid->mem->ctx) : DPAR_OK;
+    if (grid->mem == grid->head.comm->mem) {
+        return DPAR_OK;
+    }
+    return grid->mem->wait(grid->mem->ctx);
 }
 
 static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const dpar_status status = dpari_gx_move_mirrors(grid, plan);
     if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status, "grid: mirrors in a device's memory failed");
+        dpar_comm_abort(grid->head.comm, status,
+                        "grid: the halos at mirrors could not be filled in the device's memory");
     }
     return status;
 }
 
+/* Fills the halos at mirrors, after an exchange. */
 static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i;
@@ -1334,7 +1452,8 @@ static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Array i of a plan: where the exchange is narrower, so is its halo. */
+/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
+ * array's. */
 static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
 {
     const dpari_gx_shape *shape = plan->shape[i];
@@ -1353,7 +1472,7 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *pl
     }
 }
 
-/* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
+/* Divides a plan's memory into its lists, and returns the number of bytes. NULL only counts. */
 static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
@@ -1372,7 +1491,8 @@ static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32
     return room.used;
 }
 
-/* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. The number
+ * of mirrors is known only after the fields are. */
 static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const int32_t there = grid->mem ? plan->mirrors : 0;
@@ -1385,8 +1505,8 @@ static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan
     plan->rest_bytes = room.used;
 }
 
-/* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
- * because their addresses may differ each time. */
+/* Sets the options of a plan. If an array may change from call to call, everything is packed,
+ * because the next one may be in memory that peers cannot read. */
 static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
 {
     int32_t i;
@@ -1394,7 +1514,9 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_pla
     desc->field = plan->field;
     desc->field_count = plan->count;
     for (i = 0; i < plan->count; i++) {
-        desc->method = plan->shape[i]->packed ? DPAR_HALO_PACKED : desc->method;
+        if (plan->shape[i]->packed) {
+            desc->method = DPAR_HALO_PACKED;
+        }
     }
 }
 
@@ -1423,21 +1545,21 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *cons
     }
     if (!p || (bytes > 0 && !p->rest)) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
+                         "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
                          bytes);
     }
     (void)dpari_gx_mirrors(grid, p->shape, n, depth, p->mirror);
     return DPAR_OK;
 }
 
-/* Which arrays the ranks handed in. */
+/* The arrays and the depth of an exchange, which the ranks compare. */
 typedef struct dpari_gx_numbers {
     const dpari_gx *grid;
     void *const *list;
     int32_t count, depth;
 } dpari_gx_numbers;
 
-/* Of what kind they are. */
+/* Lists the kinds of the arrays, which are compared before a plan is made. */
 static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
     const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
@@ -1448,11 +1570,12 @@ static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *give
         const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
         dpari_fact_type(facts, "the type of array #", i, shape->type);
         dpari_fact(facts, "the number of components of array #", i, shape->components);
-        dpari_fact(facts, "packed (1: array # is of desc.type, not made known)", i, shape->packed);
+        dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
+                   shape->packed);
     }
 }
 
-/* Plans an exchange of known arrays. COLLECTIVE. */
+/* Plans an exchange of known arrays. Collective. */
 static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -1477,7 +1600,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
         }
         return status;
     }
-    while (*last) { /* the order in which they were made: the same on all ranks */
+    while (*last) {
         last = &(*last)->next;
     }
     *last = made;
@@ -1485,7 +1608,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
-/* The plan of this exchange that is free; NULL: there is none. */
+/* Returns a plan for arrays of these shapes and this depth that is not in use, or NULL. */
 static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
                                      int32_t depth)
 {
@@ -1507,6 +1630,8 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, in
     return NULL;
 }
 
+/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
+ * gathering. */
 static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
 {
     const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
@@ -1525,13 +1650,14 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 {
     int32_t i;
     if (!list) {
-        return dpari_wrong(why, "grid: the list is NULL, of %d arrays", count);
+        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
     }
     if (count < 1 || count > 4096) {
-        return dpari_wrong(why, "grid: a list of %d arrays (1 to 4096)", count);
+        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
     }
     if (depth < 0 || depth > grid->widest) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
                          grid->widest);
     }
     for (i = 0; i < count; i++) {
@@ -1542,22 +1668,25 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
         if (other) {
             return dpari_wrong(
                 why,
-                "grid: number %d of the arrays given lies in another, %ld bytes behind "
-                "its first own point: wanted is the address of that",
+                "grid: array %d of the list points into another array, %ld bytes after its "
+                "first own point; pass the address of that point",
                 i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
         }
         if (!dpari_gx_shape_at(grid, list[i])) {
-            return dpari_wrong(why,
-                               "grid: array %d of the list of %d is not of this grid: give the "
-                               "address of its first own point, which dpar_grid_array returned or "
-                               "dpar_grid_attach was given",
-                               i, count);
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list of %d does not belong to this grid; pass the "
+                "address of its first own point, as dpar_grid_array returned it or "
+                "dpar_grid_attach got it",
+                i, count);
         }
     }
     return DPAR_OK;
 }
 
-/* Before an exchange for which there is no plan, and before each one in a grid that checks. */
+/* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
+ * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
+ * desc.check. Collective. */
 static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, int32_t n,
                                             int32_t depth, dpari_gx_plan **plan)
 {
@@ -1577,13 +1706,15 @@ static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, i
     return dpari_gx_say(grid, status, &why);
 }
 
-/* Its plan, over these arrays. */
+/* Finds or makes the plan of an exchange, and binds the arrays to it. */
 static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
                                  dpari_gx_plan **plan)
 {
     dpar_status status;
     int32_t i;
-    depth = depth == grid->widest ? 0 : depth; /* all that there is */
+    if (depth == grid->widest) {
+        depth = 0;
+    }
     *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
     if (!*plan || grid->desc.check) {
         status = dpari_gx_look(grid, list, n, depth, plan);
@@ -1609,8 +1740,8 @@ static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, i
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
- * current one, binds it again and returns 1. */
+/* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
+ * current array, binds it again and returns 1. */
 static int dpari_gx_back(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
@@ -1631,10 +1762,11 @@ static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *grid, void *con
     int32_t i;
     for (i = 0; list && i < n; i++) {
         if (dpari_gx_way(grid, list[i])) {
-            return dpari_comm_wrong(grid->head.comm,
-                                    "grid: the exchange of number %d of the %d arrays given has "
-                                    "begun and not ended: dpar_grid_end first",
-                                    i, n);
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, n);
         }
     }
     return DPAR_OK;
@@ -1673,8 +1805,10 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_exchange)
-                                              : dpari_gx_run(g, &u, 1, 0);
+    if (g->now == u || dpari_gx_back(g, u)) {
+        return dpar_halo_plan_exchange(g->now_exchange);
+    }
+    return dpari_gx_run(g, &u, 1, 0);
 }
 
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -1714,7 +1848,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
     return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
-/* The plan of the exchange under way that u takes part in. */
+/* Finds the plan of the exchange in progress that an array takes part in. */
 static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
 {
     const dpari_gx *grid = dpari_gx_of(handle);
@@ -1759,7 +1893,10 @@ DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan;
-    return g && dpari_gx_take(g, list, n, 0, &plan) == DPAR_OK ? plan->exchange : NULL;
+    if (!g || dpari_gx_take(g, list, n, 0, &plan) != DPAR_OK) {
+        return NULL;
+    }
+    return plan->exchange;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -1767,10 +1904,10 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
     return grid ? &dpari_gx_in(grid)->halo : NULL;
 }
 
-/* ---- core and rim ---------------------------------------------------------------------------- */
+/* ---- interior and boundary ------------------------------------------------------------------- */
 
-/* Own cells of a dim that have all that they read: those further than the halo from a side that an
- * exchange or a mirror fills. */
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange. They are
+ * further than the halo's width from each side that an exchange or a mirror fills. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
@@ -1798,7 +1935,8 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
     return 0;
 }
 
-/* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
+/* The boxes below and above the interior in dim 0 span all other dims. Those of dim 1 lie between
+ * these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
     dpar_box b;
@@ -1822,7 +1960,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
         b.lo[d] = lo;
         b.hi[d] = hi;
         if (lo == hi) {
-            return 0; /* nothing lies between them */
+            return 0; /* nothing is between them */
         }
     }
     return 0;
@@ -1830,27 +1968,30 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* ---- the whole array ------------------------------------------------------------------------- */
 
-/* A block that goes to or comes from rank 0. */
+/* What dpar_grid_gather and dpar_grid_scatter move, block by block. */
 typedef struct dpari_gx_block {
     const dpari_gx_shape *shape;
-    char *array, *whole, *dense; /* dense: its points one after the other */
-    int back;                    /* from the whole to the parts */
+    char *array; /* this rank's array */
+    char *whole; /* on rank 0: the whole array */
+    char *dense; /* one block, dense in C order, as it is sent */
+    int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
 
-/* The points that a rank owns; elements of them. */
+/* Computes the points that a rank owns, and returns their number of elements. */
 static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
     (void)dpar_halo_owned(&shape->halo, rank, own);
     return dpar_box_volume(own) * shape->components;
 }
 
-/* Between the block and this rank's array, or (whole) rank 0's whole one. */
+/* Copies between block->dense and this rank's array or, with `whole`, rank 0's whole array, in the
+ * direction of block->back. */
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
     const dpari_gx_shape *shape = block->shape;
     const int32_t dims = grid->head.dims;
-    const int out = block->back == whole; /* into the block */
+    const int out = block->back == whole; /* 1 copies into block->dense */
     dpar_mem_box box;
     dpar_status status;
     int64_t dense = shape->components, step = dense, at = 0;
@@ -1886,7 +2027,9 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Rank after rank: its array, its block, a message, rank 0's whole array; or the other way. */
+/* Moves the blocks, rank after rank. To gather, the owner copies its array into a dense block and
+ * sends it to rank 0, which copies it into the whole array. To scatter, the steps are done in
+ * reverse order. */
 static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_gx_block *block)
 {
     enum { ARRAY, MESSAGE, WHOLE, STEPS };
@@ -1896,7 +2039,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = comm->rank; r < end; r++) { /* rank 0 serves all, others only themselves */
+    for (r = comm->rank; r < end; r++) { /* rank 0 serves all ranks, others only themselves */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
         for (i = 0; i < STEPS; i++) {
@@ -1920,7 +2063,8 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     return DPAR_OK;
 }
 
-/* The local part: checks the array and allocates *block, for the largest part that passes here. */
+/* The local part of gathering and scattering: checks the array and allocates *block, as large as
+ * the largest block that this rank handles. Rank 0 handles all. */
 static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
@@ -1935,7 +2079,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
         return status;
     }
     if (comm->rank == 0 && !whole) {
-        return dpari_wrong(why, "grid: rank 0 gave NULL for the whole array");
+        return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
     shape = dpari_gx_shape_at(grid, at);
     for (r = comm->rank; r < end; r++) {
@@ -1946,10 +2090,13 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
     if (status == DPAR_OK && pins) {
         status = grid->mem->pin(grid->mem->ctx, *block, bytes);
     }
-    return dpari_say(status, why, "grid: %ld bytes for a block cannot be had", bytes);
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "grid: %ld bytes for a block cannot be allocated", bytes);
 }
 
-/* Gathers the array at rank 0, or (back) scatters it from there. */
+/* Gathers the array on rank 0, or with `back` scatters it from there. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
     dpari_gx_numbers given;
@@ -1993,7 +2140,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void 
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole)
 {
-    union {
+    union { /* `whole` is only read, but dpari_gx_whole also gathers */
         const void *given;
         void *read;
     } w;
@@ -2033,8 +2180,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     return DPAR_OK;
 }
 
-/* ---- who owns what, as text ------------------------------------------------------------------ */
+/* ---- ownership as text ----------------------------------------------------------------------- */
 
+/* Writes n numbers with a separator between them. */
 static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
 {
     int32_t i;
@@ -2043,7 +2191,7 @@ static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t 
     }
 }
 
-/* "40..79": cells of part p of a dim. */
+/* Writes the cells of part p of a dim, such as "40..79". */
 static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
                                           int32_t p)
 {
@@ -2054,6 +2202,8 @@ static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid,
     dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
+/* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
+ * The last dim runs to the right. */
 static DPARI_COLD void dpari_gx_put_table(dpar_text *text, const dpari_gx *grid, int32_t *coord)
 {
     const int32_t x = grid->head.dims - 1, y = x - 1;
@@ -2105,15 +2255,19 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
     }
     dpar_text_put(out, "\n");
-    for (k = 0; k >= 0;) { /* each part of the dims before the last two */
+    do { /* for each part of the dims before the last two */
         for (d = 0; d < g->head.dims - 2; d++) {
             dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, g, d, coord[d]);
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0 && ++coord[k] == g->head.parts[k]; k--) {
+        for (k = g->head.dims - 3; k >= 0; k--) { /* count up, the last of these dims fastest */
+            coord[k]++;
+            if (coord[k] < g->head.parts[k]) {
+                break;
+            }
             coord[k] = 0;
         }
-    }
+    } while (k >= 0);
 }

@@ -110,7 +110,7 @@ static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     d.expected_count[1] += rank == size - 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_ARG);
-    (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, and own[] says %d",
+    (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, but expected_count is %d",
                    size - 1, 19 / parts[1], 19 / parts[1] + 1);
     CHECK(strstr(why.text, words) != NULL);
 }
