@@ -189,7 +189,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *f
         if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
             dpari_hx_cells_meet(&a, &b, &left)) {
             return dpari_wrong(
-                why, "field %d: rank %d has cells of it in the %ld bytes of the plan's memory",
+                why,
+                "field %d: its array on rank %d has elements in the %ld bytes of the plan's "
+                "memory",
                 p / 2, rank, bytes);
         }
     }
@@ -214,13 +216,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
             }
             if (p / 2 == q / 2) {
                 return dpari_wrong(
-                    why, "field %d: its data and its halos have elements of rank %d in common",
+                    why, "field %d: data and compact_halo have elements in common on rank %d",
                     p / 2, rank);
             }
-            return dpari_wrong(why,
-                               "fields %d and %d have elements of rank %d in common: their memory "
-                               "begins %ld bytes apart",
-                               q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+            return dpari_wrong(
+                why,
+                "fields %d and %d have elements in common on rank %d; their memory begins %ld "
+                "bytes apart",
+                q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
         }
     }
     return DPAR_OK;

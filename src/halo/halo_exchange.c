@@ -93,21 +93,25 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
 static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(field->type) == 0) {
-        return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
-                           dpar_type_name(field->type), field->type);
+        return dpari_wrong(
+            why,
+            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
+            "bytes",
+            i, dpar_type_name(field->type), field->type);
     }
     if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
         return dpari_wrong(
             why,
-            "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
+            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
+            "f16 or bf16",
             i, dpar_type_name(field->wire_type), field->wire_type);
     }
     if (field->vector < 0 || field->vector > 2) {
         return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
     }
     if (field->vector && !dpari_type_can_reduce(field->type)) {
-        return dpari_wrong(why, "field %d: %s has no sign to change", i,
-                           dpar_type_name(field->type));
+        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
+                           i, dpar_type_name(field->type));
     }
     return DPAR_OK;
 }
@@ -193,16 +197,18 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *field, int32_t i,
                                       const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     if (desc->ordered && !dpari_hx_can_order(field)) {
-        return dpari_wrong(why,
-                           "field %d has a fold, poles, a cube, masked ranks, windows, compact "
-                           "halos or edges without corners: it cannot be exchanged dim by dim",
-                           i);
+        return dpari_wrong(
+            why,
+            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
+            "edges without corners: it cannot be exchanged dim by dim, so that "
+            "desc.ordered must be 0",
+            i);
     }
     if (desc->shared && !dpari_hx_can_share(field)) {
         return dpari_wrong(
             why,
-            "field %d: compact halos of a star have no place for corners that blocks "
-            "share",
+            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
+            "a compact halo has no place for the corners that blocks share",
             i);
     }
     return DPAR_OK;
@@ -287,10 +293,8 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     other = &fields[there];
     if (!field->halo->cube || field->vector == 2) {
         return dpari_wrong(
-            why,
-            "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-            "%d",
-            i, field->vector);
+            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
+            field->vector);
     }
     if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
         dpari_hx_components(field) != dpari_hx_components(other) ||
@@ -374,7 +378,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
     dpar_box own, all;
     dpar_status status;
     if (!field->halo) {
-        return dpari_wrong(why, "field %d has no halo", i);
+        return dpari_wrong(why, "field %d: halo is NULL", i);
     }
     status = dpar_halo_check(field->halo, why);
     status = status == DPAR_OK ? dpari_hx_check_type(field, i, why) : status;
@@ -388,25 +392,25 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
     if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
         return dpari_wrong(
             why,
-            "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
-            "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
+            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
+            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
     if ((field->vector == 2 && field->components != 2) ||
         (field->halo->cube && field->vector == 1 && field->pair == 0)) {
         return dpari_wrong(
             why,
-            "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
-            "sphere turns pairs",
+            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
+            "on a cubed sphere vector 1 needs a pair of fields",
             i, field->vector, field->components);
     }
     if (field->components < 0) {
-        return dpari_wrong(why, "field %d has %d components", i, field->components);
+        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
+                           field->components);
     }
     if (field->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "field %d has %d components, but at most 2^24 are allowed", i,
-                         field->components);
+        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
+                         i, field->components);
     }
     status = field->array_halo ? dpari_hx_check_array_halo(field, i, comm->rank, why) : status;
     if (status != DPAR_OK) {
@@ -414,7 +418,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
     }
     if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
         !dpari_hx_reaches(field, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
                          i);
     }
     if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
@@ -428,10 +432,13 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
             i, field->component_stride, comm->rank);
     }
     if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
-        return dpari_wrong(why, "field %d has no data on rank %d", i, comm->rank);
+        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
+                           comm->rank);
     }
     if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
-        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, comm->rank);
+        return dpari_wrong(why,
+                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
+                           i, comm->rank);
     }
     return dpari_hx_check_way(field, i, desc, why);
 }
@@ -1124,8 +1131,11 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
-        return dpari_wrong(why, "field %d of rank %d is not in the memory of its communicator", i,
-                           x->rank);
+        return dpari_wrong(
+            why,
+            "field %d of rank %d must be in the communicator's memory: its mem must be "
+            "comm->mem",
+            i, x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -1196,10 +1206,10 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             dpari_hx_flow *flow = &peer->flow[s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
                 r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks %d and %d do not agree on what they exchange: their grids "
-                                 "differ",
-                                 x->rank, peer->rank);
+                return dpari_say(
+                    DPAR_E_MISMATCH, why,
+                    "ranks %d and %d expect different boxes from each other: their grids differ",
+                    x->rank, peer->rank);
             }
             if (peer->world >= 0 || peer->reached) {
                 flow->in_at[0] = flow->in_at[1] = r[2];
@@ -1212,9 +1222,11 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status status = dpari_hx_pin_all(x, 1);
-    return status == DPAR_OK ? status
-                             : dpari_say(status, why, "rank %d: %ld bytes cannot be pinned: %s",
-                                         x->rank, x->memory_bytes, dpar_status_text(status));
+    return status == DPAR_OK
+               ? status
+               : dpari_say(status, why,
+                           "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s", x->rank,
+                           x->memory_bytes, dpar_status_text(status));
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
@@ -1401,6 +1413,18 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+/* Names the arrays that are not NULL, for a message. */
+static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
+{
+    if (data && halos) {
+        return "data and halos";
+    }
+    if (data) {
+        return "data only";
+    }
+    return halos ? "halos only" : "no array";
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
                                                     void *halos)
 {
@@ -1409,18 +1433,24 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     if (!x) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= x->fields || x->active) {
+    if (f < 0 || f >= x->fields) {
         return dpari_comm_wrong(
-            x->c, "dpar_halo_plan_bind: field is %d of %d fields, and %d exchanges have not ended",
-            f, x->fields, x->active);
+            x->c, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            x->fields - 1);
+    }
+    if (x->active) {
+        return dpari_comm_wrong(
+            x->c,
+            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
         return dpari_comm_wrong(x->c,
-                                "dpar_halo_plan_bind: field %d was planned with %d, this is %d (1: "
-                                "data, 2: halos, 3: both)",
-                                f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-                                (data != NULL) + 2 * (halos != NULL));
+                                "dpar_halo_plan_bind: field %d was planned with %s, but this call "
+                                "passes %s",
+                                f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
+                                dpari_hx_given(data, halos));
     }
     array = &x->array[f];
     if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||

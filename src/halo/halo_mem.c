@@ -122,9 +122,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
         }
     }
     if (status != DPAR_OK) {
-        (void)dpari_say(status, &why,
-                        "halo exchange %ld: rank %d cannot move its fields' memory: %s", x->count,
-                        x->rank, dpar_status_text(status));
+        (void)dpari_say(
+            status, &why,
+            "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
+            x->count, x->rank, dpar_status_text(status));
         dpar_comm_abort(x->c, status, why.text);
         if (x->node != x->c) {
             dpar_comm_abort(x->node, status, why.text);

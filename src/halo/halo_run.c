@@ -675,7 +675,8 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
         return status;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+        return dpari_comm_wrong(
+            x->c, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
     }
     status = dpari_rest_post(x->c);
     if (status != DPAR_OK) {
@@ -718,12 +719,17 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(x->c, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            x->c,
+            "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
+            "DPAR_MIN",
+            op);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
-            return dpari_comm_wrong(x->c, "field %d of %s cannot be combined", i,
-                                    dpar_type_name(x->field[i].type));
+            return dpari_comm_wrong(
+                x->c, "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined",
+                i, dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -787,7 +793,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
     }
     status = dpari_hx_broken(x);
     if (x->active && status == DPAR_OK) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+        return dpari_comm_wrong(
+            x->c,
+            "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
     if (status == DPAR_OK) {
         status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */

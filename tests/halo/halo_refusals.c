@@ -55,10 +55,10 @@ static void test_fields(dpar_comm *c)
     refuse(c, &fine, 4097, 0, DPAR_E_ARG, "field_count is 4097; it must be 1 to 4096");
     f = fine;
     f.halo = NULL;
-    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no halo");
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: halo is NULL");
     f = fine;
     f.components = -1;
-    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has -1 components");
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: components is -1");
     f = fine;
     f.vector = 1, f.type = DPAR_F8;
     refuse(c, &f, 1, 0, DPAR_E_ARG, "has no sign to change");
@@ -194,7 +194,7 @@ static int two_ranks(dpar_comm *c, void *arg)
         refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: array_halo has no points on rank 1");
         f.array_halo = NULL;
         f.data = NULL;
-        refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no array for the halo of rank 1");
+        refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: data and compact_halo are NULL on rank 1");
     }
     return checks_failed > 0 || arg != NULL;
 }
