@@ -5,7 +5,11 @@
  * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
  * Peers that share memory exchange references to staging memory and arrays; the others get one
  * message each way. Both sides make the same decisions from the same numbers, so nothing else is
- * negotiated. halo_plan.h explains how the exchange then runs. */
+ * negotiated. halo_plan.h explains how the exchange then runs.
+ *
+ * First each rank checks its fields and counts what its plan needs, so that the memory can be
+ * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
+ * From there on a failure on one rank is reported to the others at the next agreement. */
 #include "halo_exchange.h"
 
 #include "../base/arith.h"
@@ -37,20 +41,24 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* How large a plan is. */
+/* The numbers that decide how large a plan is. items and peers are upper bounds. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
-    int32_t ordered; /* dim by dim */
-    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
-    int32_t forward; /* steps of a forward exchange */
+    int32_t ordered; /* 1 if the plan exchanges dim by dim */
+    int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
+                        own (DPARI_HX_CUT); otherwise -1 */
+    int32_t forward; /* number of steps of a forward exchange */
 } dpari_hx_size;
 
+/* Returns the number of words that a pair of peers may exchange during planning. */
 static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
+/* Divides the memory of a plan into its tables, and computes its size. Without memory it only does
+ * the latter and returns NULL. */
 static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -90,6 +98,7 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
+/* Checks the types of a field's values, in the array and as they are sent. */
 static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(field->type) == 0) {
@@ -116,26 +125,29 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, 
     return DPAR_OK;
 }
 
-/* All ranks of the field are ranks of the communicator. */
+/* Checks that all ranks of a field are ranks of the communicator. */
 static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
                                         dpar_why *why)
 {
     const dpar_mesh *mesh = &halo->grid.mesh;
-    int32_t k, last = -1;
-    for (k = 0; halo->owner && k < mesh->size; k++) {
-        last = halo->owner[k] > last ? halo->owner[k] : last;
+    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
+    int32_t k;
+    if (halo->owner) {
+        last = -1;
+        for (k = 0; k < mesh->size; k++) {
+            last = dpari_most(last, halo->owner[k]);
+        }
     }
-    if ((halo->owner && last >= comm->size) ||
-        (!halo->owner &&
-         (mesh->first_rank < 0 || mesh->first_rank + (int64_t)mesh->size > comm->size))) {
+    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, halo->owner ? last : mesh->first_rank + (int64_t)mesh->size - 1,
-                           comm->size);
+                           i, last, comm->size);
     }
     return DPAR_OK;
 }
 
-/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+/* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
+ * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
+ * asks for it. */
 static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 {
     int32_t i;
@@ -145,22 +157,26 @@ static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
         }
     }
     for (i = 0; i < halo->grid.mesh.axes; i++) {
-        if (halo->grid.mesh.axis[i].size > 1 && halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+        if (halo->grid.mesh.axis[i].size <= 1) {
+            continue;
+        }
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
-        if (halo->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
-        }
+        *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
     }
     return 1;
 }
 
-/* True if a plan with options.ordered 0 exchanges dim by dim. Edges and corners are then no boxes
- * of their own, rows are whole along all dims but one, and ranks still meet only once. *cut is the
- * dim that is cut, whose messages wait for no other step while each rank fills the halos of the
- * other dims itself (DPARI_HX_CUT). It is -1 if no dim is cut, or only the last one. The last dim's
- * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
- * us so). */
+/* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
+ * and corners are then no boxes of their own, rows are whole along all dims but one, and ranks
+ * still meet only once.
+ *
+ * *cut is the dim that is cut, counted from the last one. Its messages wait for no other step,
+ * while each rank fills the halos of the other dims itself (DPARI_HX_CUT). It is -1 if no dim is
+ * cut, or only the last one. The last dim's halos have no rows, only scattered points, which cost
+ * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
+ */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
                                   const dpar_halo_plan_desc *desc, int32_t *cut)
 {
@@ -177,13 +193,19 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
         return 0;
     }
-    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
-        ++*cut;
+    *cut = -1;
+    if (meetings > 1) { /* the number of its only bit */
+        *cut = 0;
+        while (meetings > 1) {
+            ++*cut;
+            meetings >>= 1;
+        }
     }
     return 1;
 }
 
-/* True if a compact form can hold the points that blocks share. That of a star has no corners. */
+/* True if the arrays of a field can hold the points that blocks share. The compact halo of a star
+ * has no corners, which blocks share if points are between cells in two dims. */
 static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
@@ -193,8 +215,9 @@ static int dpari_hx_can_share(const dpar_halo_field *field)
     return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
 }
 
-static dpar_status dpari_hx_check_way(const dpar_halo_field *field, int32_t i,
-                                      const dpar_halo_plan_desc *desc, dpar_why *why)
+/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
+static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
+                                          const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     if (desc->ordered && !dpari_hx_can_order(field)) {
         return dpari_wrong(
@@ -221,7 +244,8 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
     const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
     const int strided = dpari_hx_strided(field);
-    int64_t step = dpari_hx_components(field), sum = step, way = 0;
+    int64_t step = dpari_hx_components(field); /* the default stride */
+    int64_t sum = step;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
@@ -230,25 +254,28 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     for (d = all->dims - 1; d >= 0; d--) {
         const int64_t stride = strided ? field->stride[d] : step;
         const int64_t origin = strided ? field->first[d] : 0;
-        if (stride < -most || stride > most || origin < -most || origin > most ||
-            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
-                       stride < 0 ? -stride : stride, &way) ||
-            way > most || sum > most ||
-            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+        const int64_t points = all->hi[d] - all->lo[d];
+        int64_t distance;
+        if (stride < -most || stride > most || origin < -most || origin > most) {
             return 0;
         }
-        sum += way;
+        if (!dpari_mul((origin < 0 ? -origin : origin) + points, stride < 0 ? -stride : stride,
+                       &distance) ||
+            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
+            return 0;
+        }
+        sum += distance;
     }
     return sum <= most / unit;
 }
 
-/* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
- * any array that is padded or permuted. */
+/* True if two points may have the same address. Each stride must exceed the reach of all shorter
+ * ones, as in any array that is padded or permuted. */
 static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
     dpari_hx_array a;
     dpari_hx_array_of(&a, field, rank);
     dpari_hx_inside(field->halo, array);
@@ -372,6 +399,7 @@ static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32
     return DPAR_OK;
 }
 
+/* Checks field i of a plan, without the other ranks. */
 static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
                                         int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
 {
@@ -381,7 +409,10 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
         return dpari_wrong(why, "field %d: halo is NULL", i);
     }
     status = dpar_halo_check(field->halo, why);
-    status = status == DPAR_OK ? dpari_hx_check_type(field, i, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_hx_check_type(field, i, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -412,9 +443,11 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
         return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
                          i, field->components);
     }
-    status = field->array_halo ? dpari_hx_check_array_halo(field, i, comm->rank, why) : status;
-    if (status != DPAR_OK) {
-        return status;
+    if (field->array_halo) {
+        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
     if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
         !dpari_hx_reaches(field, &all)) {
@@ -440,20 +473,29 @@ static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_f
                            "field %d: data and compact_halo are NULL on rank %d, which has a halo",
                            i, comm->rank);
     }
-    return dpari_hx_check_way(field, i, desc, why);
+    return dpari_hx_check_options(field, i, desc, why);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Steps of `dims` dims: of a forward exchange, and of both. */
+/* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
+ * follow those of a forward exchange. Otherwise both have the same steps. */
 static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
 {
-    size->forward = size->cut >= 0 ? 2 * dims - 1 : size->ordered ? dims : 1;
-    size->steps = size->cut >= 0 ? size->forward + dims : size->forward;
+    if (size->cut >= 0) {
+        size->forward = 2 * dims - 1;
+        size->steps = size->forward + dims;
+        return;
+    }
+    size->forward = size->ordered ? dims : 1;
+    size->steps = size->forward;
 }
 
-/* Step i of a plan; -1: all at once. */
+/* Returns step i of a plan, or for -1 the step that exchanges everything at once.
+ *
+ * With a cut dim, a forward exchange has these steps: the halos of the other dims next to own
+ * planes, the cut dim, and the halos of the other dims next to the received planes. An adjoint has
+ * one step for each dim. */
 static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
 {
     const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
@@ -463,71 +505,106 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
     step.number = size->ordered ? i : -1;
     step.cut = size->cut;
     step.line = i;
-    if (i >= 0 && size->cut >= 0) {
+    if (i < 0 || size->cut < 0) {
+        return step;
+    }
+    step.line = 0; /* because ranks meet in only one step of each mode */
+    if (i >= size->forward) {
+        step.modes = 1 << DPAR_HALO_ADJOINT;
+        step.along = DPARI_HX_WIDE;
+        step.number = i - size->forward;
+        return step;
+    }
+    step.modes = 1 << DPAR_HALO_FORWARD;
+    if (i == others) {
+        step.along = DPARI_HX_CUT;
+        step.number = size->cut;
+    } else {
         const int32_t k = i < others ? i : i - others - 1;
-        step.modes = 1 << (i < size->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        step.along = i >= size->forward ? DPARI_HX_WIDE
-                     : i == others      ? DPARI_HX_CUT
-                     : i < others       ? DPARI_HX_OWN_PLANES
-                                        : DPARI_HX_HALO_PLANES;
-        step.number = i >= size->forward ? i - size->forward
-                      : i == others      ? size->cut
-                                         : k + (k >= size->cut);
-        step.line = 0; /* ranks meet in one step of either */
+        step.along = i < others ? DPARI_HX_OWN_PLANES : DPARI_HX_HALO_PLANES;
+        step.number = k + (k >= size->cut);
     }
     return step;
 }
 
-/* Items and peers, at most. */
+/* Adds what a step moves for one field, in both directions, to the size of the plan. */
+static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
+                                         const dpar_halo_field *field, int32_t rank,
+                                         const dpari_hx_step *step, dpari_hx_size *size,
+                                         dpar_why *why)
+{
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    int32_t direction;
+    for (direction = 0; direction < 2; direction++) {
+        const dpar_status status =
+            dpari_hx_begin_walk(&walk, field, rank, step, direction, dpari_hx_moves(desc), why);
+        if (status == DPAR_DONE) {
+            continue;
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(field, &transfer);
+            size->items += parts;
+            if (dpari_hx_mem(field)) {
+                size->moves += parts;
+            }
+            size->peers += transfer.peer != rank;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks all fields, decides about the order, and computes the size of the plan. */
 static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
                                     const dpar_halo_plan_desc *desc, dpari_hx_size *size,
                                     dpar_why *why)
 {
-    dpari_hx_walk walk;
-    dpar_transfer transfer;
-    dpar_status status = DPAR_OK;
-    int32_t i, direction, step, end, dims = 1;
-    const int32_t first = desc->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    /* Unless the caller asks for it, other ranks may refuse to exchange dim by dim. The boxes of an
+     * exchange at once, step -1, are therefore counted too. */
+    const int32_t first = desc->ordered ? 0 : -1;
+    dpar_status status;
+    int32_t i, number, end, dims = 1;
     dpari_zero(size, sizeof *size);
     size->fields = n;
     size->ranks = comm->size;
     size->cut = -1;
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    size->ordered =
-        desc->ordered || (status == DPAR_OK && dpari_hx_prefers_order(fields, n, desc, &size->cut));
-    for (i = 0; i < n && status == DPAR_OK && size->ordered; i++) {
+    size->ordered = desc->ordered || dpari_hx_prefers_order(fields, n, desc, &size->cut);
+    for (i = 0; i < n && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
     dpari_hx_count_steps(size, dims);
-    end = size->ordered ? size->steps : 0;
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         status = dpari_hx_check_pair(fields, n, i, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
-        for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(size, step);
-            for (direction = 0; direction < 2 && status == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&walk, &fields[i], comm->rank, &p,
-                                                        direction, dpari_hx_moves(desc), why);
-                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
-                    size->items += dpari_hx_parts(&fields[i], &transfer);
-                    size->moves +=
-                        dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &transfer) : 0;
-                    size->peers += transfer.peer != comm->rank;
-                }
-                status = walks == DPAR_DONE ? DPAR_OK : walks;
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n; i++) {
+        for (number = first; number < end; number++) {
+            const dpari_hx_step step = dpari_hx_step_of(size, number);
+            status = dpari_hx_measure_step(desc, &fields[i], comm->rank, &step, size, why);
+            if (status != DPAR_OK) {
+                return status;
             }
         }
     }
     size->peers = dpari_least(size->peers, comm->size);
-    return status;
+    return DPAR_OK;
 }
 
-/* Checks a descriptor and counts what its plan holds. Local. */
-static dpar_status dpari_hx_judge(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
-                                  dpari_hx_size *size, dpar_why *why)
+/* Checks a descriptor and computes the size of its plan. Local. */
+static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                       dpari_hx_size *size, dpar_why *why)
 {
     if (!desc->field) {
         return dpari_wrong(why, "halo: desc.field is NULL");
@@ -537,17 +614,21 @@ static dpar_status dpari_hx_judge(const dpar_comm *comm, const dpar_halo_plan_de
                            desc->field_count);
     }
     if (desc->shared && desc->ordered) {
-        return dpari_wrong(
-            why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
+        return dpari_wrong(why,
+                           "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
+                           "exchanged at once");
     }
     if ((desc->ordered | desc->shared | desc->timers) & ~1) {
-        return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
+        return dpari_wrong(why,
+                           "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
                            desc->ordered, desc->shared, desc->timers);
     }
     if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
         desc->tag < 0) {
         return dpari_wrong(
-            why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
+            why,
+            "halo: desc.method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more "
+            "allowed)",
             desc->method, desc->run_bytes, desc->tag);
     }
     return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
@@ -558,16 +639,16 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
                                                 dpar_why *why)
 {
     dpari_hx_size size;
-    const dpar_status status = dpari_hx_judge(comm, desc, &size, why);
+    const dpar_status status = dpari_hx_check_desc(comm, desc, &size, why);
     if (status == DPAR_OK) {
         (void)dpari_hx_layout(&size, NULL, bytes);
     }
     return status;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
+/* Lists what must be equal on all ranks in a window. */
 static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
     dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
@@ -582,6 +663,8 @@ static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window,
     }
 }
 
+/* Lists what must be equal on all ranks in axis i of a layout. Fields that its kind of placement
+ * does not use are stated as 0. */
 static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
     const dpar_placement *placement = &layout->axis[i];
@@ -605,7 +688,7 @@ static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, i
     dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
-/* Whose points, how wide, over which ends. */
+/* Lists what must be equal on all ranks in a halo: points, owners, widths and ends. */
 static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
     const int bends = halo->folds || halo->poles;
@@ -642,7 +725,7 @@ static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
                     halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
-/* Lists what all ranks must pass alike. */
+/* Lists what must be equal on all ranks in a descriptor. */
 static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
@@ -684,7 +767,8 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Each peer's record for this rank in place of this rank's for it. */
+/* Exchanges records of so many words with the peers: sends the second half of x->record, which
+ * dpari_hx_to_peer divides, and receives the first. */
 static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
@@ -704,17 +788,21 @@ static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
         out->in = x->record + side + i * words;
     }
     status = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return status == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_wait_all(x->work, 2 * x->peers);
 }
 
+/* Returns the record of so many words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
 {
     return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------
- */
+/* ---- peers ----------------------------------------------------------------------------------- */
 
+/* Lists the ranks with which this rank exchanges boxes, in ascending order. */
 static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
     dpari_hx_walk walk;
@@ -747,19 +835,20 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *group = dpari_group_of(x->node);
     const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
+    int32_t *rank_of = x->peer_of + x->c->size; /* rank in x->c of each rank of the node */
+    int32_t i;
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status status = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (status != DPAR_OK) { /* other nodes would wait for this one */
+        const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
             dpar_comm_abort(x->c, status, x->node->why.text);
             return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[i] : i;
+        const int32_t rank = apart ? rank_of[i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
@@ -787,7 +876,10 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
         }
     }
     status = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
         const int64_t *r = x->record + i * words;
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
             dpari_hx_array *array = &x->peer[i].array[f];
@@ -802,29 +894,30 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
             array->reach[0] = (int32_t)(bits >> 1 & 1);
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
+            if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
-/* ---- items ------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
-/* The steps of the message: the owner's array, closed up. */
+/* Computes the strides of an item in a message. The message is dense and has its dims in the order
+ * of the owner's strides, so that the owner walks its array in the order of addresses. */
 static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
     int64_t step = 1;
     for (k = 0; k < item->dims; k++) {
         int32_t best = -1;
+        int64_t least = 0;
         for (d = item->dims - 1; d >= 0; d--) {
             const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
-            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
-            if (!(done >> d & 1) && (best < 0 || a < b)) {
+            if (!(done >> d & 1) && (best < 0 || a < least)) {
                 best = d;
+                least = a;
             }
         }
         done |= 1 << best;
@@ -853,15 +946,20 @@ static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giv
                run;
 }
 
-/* The receiver's dim for the sender's dim d. */
+/* Returns the receiver's dim for the sender's dim d. */
 static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
 {
-    return d == transfer->swap[0]   ? transfer->swap[1]
-           : d == transfer->swap[1] ? transfer->swap[0]
-                                    : d;
+    if (d == transfer->swap[0]) {
+        return transfer->swap[1];
+    }
+    if (d == transfer->swap[1]) {
+        return transfer->swap[0];
+    }
+    return d;
 }
 
-/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+/* Changes the receiver's place of a box so that its dims follow those of the sender: puts them into
+ * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
 static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
     int64_t stride[DPAR_MAX_DIMS];
@@ -889,15 +987,16 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
     item->negate = (transfer->turn == 1) == (k == 0);
 }
 
-/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
+/* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
+ * item of S. */
 static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
     const int32_t components = dpari_hx_components(f), peer = x->peer_of[transfer->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, transfer->turn)
-                              ? (int32_t)(dpari_hx_other(f) - x->field)
-                              : field; /* whose array is its sender's */
+    /* the field whose array the sender reads: the other one of a pair that is turned */
+    const int32_t owner =
+        dpari_hx_crosses(f, transfer->turn) ? (int32_t)(dpari_hx_other(f) - x->field) : field;
     const int32_t here = sends ? owner : field, there = sends ? field : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
@@ -937,7 +1036,8 @@ static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
-/* The place of the item in what goes through memory in one direction. */
+/* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
+ * place. */
 static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
@@ -945,6 +1045,8 @@ static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *ite
     return at;
 }
 
+/* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
+ * staging memory. */
 static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
 {
     dpari_hx_flow *flow;
@@ -969,7 +1071,8 @@ static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s,
     flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
-/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+/* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
+ * known where each peer's items begin, also fills them in. */
 static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
     dpari_hx_step *step = &x->step[s];
@@ -982,21 +1085,28 @@ static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            dpari_hx_flow *flow =
-                transfer.peer == x->rank ? NULL : &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &step->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &transfer); k++, ++*n) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            int64_t *count = &step->self;
+            int64_t first = step->r;
+            if (transfer.peer != x->rank) {
+                dpari_hx_flow *flow = &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+                count = &flow->boxes;
+                first = flow->first;
+            }
+            for (k = 0; k < parts; k++) {
                 if (fill) {
-                    dpari_hx_item *item = &x->item[(flow ? flow->first : step->r) + *n];
+                    dpari_hx_item *item = &x->item[first + *count];
                     dpari_hx_fill(x, item, i, &transfer, 0, k);
                     dpari_hx_count_in(x, item, s, 0);
                 }
+                ++*count;
             }
         }
     }
 }
 
-/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+/* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
+ * adds without waiting for peers, otherwise all others. Returns where they end. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk walk;
@@ -1008,10 +1118,14 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            for (k = 0; walk.own_first == own_first && k < dpari_hx_parts(&x->field[i], &transfer);
-                 k++, at++) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            if (walk.own_first != own_first) {
+                continue;
+            }
+            for (k = 0; k < parts; k++) {
                 dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
+                at++;
                 if (transfer.peer != x->rank) {
                     x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
@@ -1021,7 +1135,8 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
     return at;
 }
 
-/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+/* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
+ * on. Returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
     dpari_hx_step *step = &x->step[s];
@@ -1045,14 +1160,17 @@ static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
     return at;
 }
 
-/* Steps of both modes that have one line pack into the same memory: those who have read it in
- * either mode must be done with it. */
+/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
+ * therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *x)
 {
     int32_t s, t, i;
     for (s = 0; s < x->steps; s++) {
         for (t = 0; t < x->steps; t++) {
-            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+            if (x->step[s].line != x->step[t].line) {
+                continue;
+            }
+            for (i = 0; i < x->peers; i++) {
                 const dpari_hx_flow *flow = &x->peer[i].flow[t];
                 x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
@@ -1060,15 +1178,16 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
     }
 }
 
-/* Assigns positions in this rank's staging memory: to what it packs, by step, the same for both
- * modes, and to what it receives in messages. */
+/* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
+ * to what it receives in messages: by step and peer, the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory again for the adjoint's steps */
-            gives = comes = 0;
+        if (s == x->forward) { /* the steps of the adjoint use the same memory */
+            gives = 0;
+            comes = 0;
         }
         x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
@@ -1083,7 +1202,9 @@ static void dpari_hx_flows(dpar_halo_plan *x)
             x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
             x->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+            if (x->peer[i].world < 0) {
+                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            }
         }
         x->turn = dpari_most(x->turn, gives);
         x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
@@ -1097,16 +1218,29 @@ static void dpari_hx_flows(dpar_halo_plan *x)
     }
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
+/* Returns the bytes of the references to this rank's arrays, in whole lines. */
 static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
- * it), what comes by messages. */
+/* Returns the first field that is not in the communicator's memory, or x->fields if all are. */
+static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
+{
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            break;
+        }
+    }
+    return i;
+}
+
+/* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
+ * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
+ * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
@@ -1115,27 +1249,31 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
-    int32_t i;
+    int32_t outside = 0;
     x->in_order = !x->world && x->c->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
                of->engine.alloc_shared != NULL;
     turns += x->nears;
-    for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
+    if (x->in_order) {
+        outside = dpari_hx_first_outside(x);
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    status = x->nears ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields,
-                                                &memory)
-                      : dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (x->nears) {
+        status = of->engine.alloc_shared(of, x->memory_bytes, x->in_order && outside == x->fields,
+                                         &memory);
+    } else {
+        status = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
-    if (x->in_order && i < x->fields) {
+    if (x->in_order && outside < x->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            i, x->rank);
+            outside, x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -1145,13 +1283,14 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+/* Records where the parts of field f are, as addresses for this rank and as references for its
+ * peers. */
 static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
     x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (x->world) {
+    if (x->world) { /* a reference of 0 is no array, or one that peers cannot read */
         x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
         x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
     }
@@ -1179,7 +1318,10 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
         }
     }
     status = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
         if (peer->world >= 0) {
@@ -1219,22 +1361,45 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
     return status;
 }
 
+/* Pins all memory of the plan for the devices that hold fields. */
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status status = dpari_hx_pin_all(x, 1);
-    return status == DPAR_OK
-               ? status
-               : dpari_say(status, why,
-                           "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s", x->rank,
-                           x->memory_bytes, dpar_status_text(status));
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                     x->rank, x->memory_bytes, dpar_status_text(status));
 }
 
+/* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
+static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
+{
+    dpar_status status;
+    int32_t i, s;
+    for (i = 0; i < x->fields; i++) {
+        dpari_hx_bind_field(x, i);
+    }
+    x->version = 1;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = 1;
+    }
+    status = dpari_hx_swap_places(x, why);
+    if (status == DPAR_OK) {
+        status = dpari_hx_pin_plan(x, why);
+    }
+    return dpari_agree(x->c, status, why);
+}
+
+/* The collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
-    int32_t i, s;
+    int32_t s;
     int64_t at = 0;
     dpar_status status = dpari_hx_find_node(x);
-    status = status == DPAR_OK ? dpari_hx_swap_arrays(x) : status;
+    if (status == DPAR_OK) {
+        status = dpari_hx_swap_arrays(x);
+    }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, x->c->why.text);
     }
@@ -1245,15 +1410,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     dpari_hx_mark_packed(x);
     status = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
     if (status == DPAR_OK) {
-        for (i = 0; i < x->fields; i++) {
-            dpari_hx_bind_field(x, i);
-        }
-        x->version = 1;
-        for (s = 0; s < x->steps && x->world; s++) {
-            x->line[s].version = 1;
-        }
-        status = dpari_hx_swap_places(x, why);
-        status = dpari_agree(x->c, status == DPAR_OK ? dpari_hx_pin_plan(x, why) : status, why);
+        status = dpari_hx_connect(x, why);
     }
     if (status != DPAR_OK) {
         if (x->memory) {
@@ -1266,12 +1423,14 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Finds out whether peers can read this rank's arrays in place. For arrays that are bound later,
- * either all can, if `later` asks for it, or none. */
+/* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
+ * bound later, their memory is not known yet: peers then read them in place only if the method is
+ * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
-    const int32_t way = x->options.method;
-    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    const int32_t method = x->options.method;
+    const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
+    const int shares = x->world && allowed;
     int32_t i;
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *field = &x->field[i];
@@ -1283,13 +1442,17 @@ static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
     }
 }
 
-/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: as
+ * dpari_hx_disjoint returns it. */
 static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
     int64_t within;
     int32_t p;
-    for (p = 0; p < 2 * n && world; p++) {
+    if (!world) {
+        return DPAR_OK;
+    }
+    for (p = 0; p < 2 * n; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
             !dpari_heap_holds(world, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
@@ -1323,12 +1486,12 @@ static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_hal
                                why);
 }
 
-/* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
+/* The local part of planning: checks the descriptor, and provides and checks the memory. */
 static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
 {
-    dpar_status status = dpari_hx_judge(comm, desc, size, why);
+    dpar_status status = dpari_hx_check_desc(comm, desc, size, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1341,7 +1504,7 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
-/* Lays the plan out in its memory, as far as this rank knows it without the others. */
+/* Lays the plan out in its memory, and fills in what this rank knows without the others. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
 {

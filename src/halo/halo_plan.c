@@ -11,8 +11,7 @@
 #include "../comm/mem.h"
 #include "../index/halo.h"
 
-/* ---- fields -----------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* The table of a field; NULL: the host's memory. */
 DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
@@ -146,8 +145,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
            (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
-/* ---- where boxes lie --------------------------------------------------------------------------
- */
+/* ---- where boxes lie ------------------------------------------------------------------------- */
 
 /* The slab of the compact form that a box begins in; elements before it. */
 static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,

@@ -13,8 +13,7 @@
 #include "halo_beside.h"
 #include "halo_plan.h"
 
-/* ---- loops ------------------------------------------------------------------------------------
- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Its loops: giving, taking with `op`. */
 DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
@@ -172,8 +171,7 @@ DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
     }
 }
 
-/* ---- items that go together -------------------------------------------------------------------
- */
+/* ---- items that go together ------------------------------------------------------------------ */
 
 /* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
  */
@@ -281,8 +279,7 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
     }
 }
 
-/* ---- rows whose ends are asked for ------------------------------------------------------------
- */
+/* ---- rows whose ends are asked for ----------------------------------------------------------- */
 
 /* Rows of a box along a dim. */
 static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
@@ -319,8 +316,7 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {

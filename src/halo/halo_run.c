@@ -24,8 +24,7 @@
 #include "halo_plan.h"
 #include "halo_prepare.h"
 
-/* ---- waiting for peers ------------------------------------------------------------------------
- */
+/* ---- waiting for peers ----------------------------------------------------------------------- */
 
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
@@ -192,8 +191,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
     return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
@@ -660,8 +658,7 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
     return status;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
