@@ -1071,18 +1071,20 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_trans
 
 /* ==== halo/halo_prepare.h ==== */
 
-/* halo_prepare - how the items of a plan are copied: each one's loops, lists of the runs of small
- * ones, two that are walked together. Private. */
+/* halo_prepare - decides how the items of a plan are copied: the loops of each item, lists of small
+ * items, and pairs that are copied in one loop. Private. */
 
-/* The copies of an item: giving; taking with `op`. */
+/* Prepares the two copies of an item: when this rank gives it, and when it takes it with `op`. */
 DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that come first, and of the others. All lists. */
+/* Makes the lists of a step's S: of the items that come first, and of the others. The second function
+ * makes all lists of a plan. */
 DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
                                           int takes);
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x);
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1 if
+ * there are too many rows to prefetch. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
-/* Everything, for all items, once they are listed and places in memory are known. */
+/* Prepares all items of a plan, once they are listed and their places in memory are known. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x);
 
 #ifndef DPARI_STRIDED_LOOPS_H
@@ -1539,7 +1541,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The table of a field; NULL: the host's memory. */
+/* A table without `move` is that of the host's memory. */
 DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
     return field->mem && field->mem->move ? field->mem : NULL;
@@ -1557,9 +1559,10 @@ DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field)
 
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field)
 {
-    return field->pair == DPAR_HALO_PAIR_U   ? field + 1
-           : field->pair == DPAR_HALO_PAIR_V ? field - 1
-                                             : NULL;
+    if (field->pair == DPAR_HALO_PAIR_U) {
+        return field + 1;
+    }
+    return field->pair == DPAR_HALO_PAIR_V ? field - 1 : NULL;
 }
 
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
@@ -1567,18 +1570,20 @@ DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
     return field->pair != 0 && (turn & 1) != 0;
 }
 
-/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+/* Turned by 1 the pair (u, v) is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
 DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn)
 {
     const int turned = field->pair != 0 && turn == (field->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return field->vector && (turn == 2 || turned);
 }
 
-/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 {
     int32_t d;
-    for (d = 0; d < box->dims && !halo->folds && !halo->poles && !halo->cube; d++) {
+    if (halo->folds || halo->poles || halo->cube) {
+        return;
+    }
+    for (d = 0; d < box->dims; d++) {
         if (!(halo->periodic >> d & 1u)) {
             box->lo[d] = dpari_most(box->lo[d], 0);
             box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(halo, d));
@@ -1586,6 +1591,8 @@ DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
     }
 }
 
+/* On a rank without own points, the empty own box is at the first point of the local box, where the
+ * array begins. */
 DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
@@ -1607,11 +1614,13 @@ DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field
     return field->array_halo ? field->array_halo : field->halo;
 }
 
-/* The array as `rank` holds it, when origin and strides are the defaults. */
+/* Describes the array as `rank` holds it if origin and strides are the defaults: dense in C order,
+ * with its halo unless that is compact. */
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank)
 {
-    dpar_box own, all, first, whole; /* these two: of the array */
+    dpar_box own, all;     /* of the halo to exchange */
+    dpar_box first, whole; /* of the halo that the array has */
     int64_t step = dpari_hx_components(field);
     int32_t d;
     dpari_zero(array, sizeof *array);
@@ -1657,7 +1666,8 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
     }
 }
 
-/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+/* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
+ * points in all other dims. */
 DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
 {
     const dpar_halo *halo = field->halo;
@@ -1671,9 +1681,10 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
            (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
-/* ---- where boxes lie ------------------------------------------------------------------------- */
+/* ---- places of boxes ------------------------------------------------------------------------- */
 
-/* The slab of the compact form that a box begins in; elements before it. */
+/* Finds the slab of a compact halo in which a box begins, in local points, and the number of
+ * elements before that slab. Returns 0 if there is none. */
 static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,
                                     int32_t components, dpar_box *slab, int64_t *before)
 {
@@ -1716,7 +1727,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     spot->stride[dims] = array->component;
     if (array->compact && !own) {
         if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
-            spot->part = -1; /* where a star has nothing */
+            spot->part = -1; /* a corner, which a star does not have */
             return;
         }
         spot->part = DPARI_HX_HALOS;
@@ -1734,7 +1745,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
 }
 
-/* Returns the bytes of a box that are contiguous. */
+/* Extends the run by any dim whose stride continues it, until no dim does. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {
@@ -1772,8 +1783,10 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
     if (item->direct) {
         return peer->at[item->theirs];
     }
-    return peer->world >= 0 || peer->reached ? peer->staging + dpari_hx_parity(x) * peer->turn
-                                             : x->arrivals;
+    if (peer->world >= 0 || peer->reached) {
+        return peer->staging + dpari_hx_parity(x) * peer->turn;
+    }
+    return x->arrivals;
 }
 
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
@@ -2919,7 +2932,7 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
-/* Its loops: giving, taking with `op`. */
+/* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
 DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
@@ -2940,7 +2953,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
     piece.through = wire;
     piece.op = op;
     piece.negate = item->negate;
-    piece.clear = op != DPAR_COPY && item->direct; /* halos that were read */
+    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
@@ -2950,7 +2963,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
     piece.beside = 0;
-    piece.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
+     * and become 0 when they have been packed. */
+    piece.clear = op == DPAR_COPY;
     piece.op = DPAR_COPY;
     piece.negate = 0;
     for (d = 0; d < item->dims; d++) {
@@ -2964,6 +2979,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
+/* Returns the list of an item for when it is taken, or for when it is given. */
 static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
     return takes ? &item->taken : &item->given;
@@ -2972,40 +2988,55 @@ static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
 static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? item->take_mate == 0 && (item->peer < 0 || !item->direct)
-                 : item->packs && item->give_mate == 0;
+    if (takes) {
+        return item->take_mate == 0 && (item->peer < 0 || !item->direct);
+    }
+    return item->packs && item->give_mate == 0;
 }
 
-/* True if two items may be in the same list. */
+/* True if two items may be in the same list: they need the same loop and, once arrays have been
+ * bound, must be in the same arrays, because the distance between two arrays may change. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
-    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
-           (!x->bound ||
-            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+    const dpari_stride *first = takes ? &a->take : &a->give;
+    const dpari_stride *second = takes ? &b->take : &b->give;
+    if (!dpari_stride_lists_alike(first, second)) {
+        return 0;
+    }
+    if (!x->bound) {
+        return 1;
+    }
+    return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
+/* Returns the bytes from one part of this rank's arrays to another. */
 static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
-/* The entries of b in a list of a; returns how many. */
+/* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
+ * or 0 if b cannot be in a list. */
 static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    return dpari_stride_list(
-        &b->take, mine,
-        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+    if (b->peer < 0) {
+        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+    }
+    return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
- * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
- * for (1.0 -> 1.5 us). */
+/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
+ * are skipped, unless the order of items matters (strict): then the list ends before them. It
+ * matters if values are combined, because the order of sums is documented. It also matters for
+ * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
+ * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
                                int takes, int64_t at)
 {
@@ -3031,12 +3062,27 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
     }
 }
 
-/* The lists of n items that are given or taken one after the other. */
+/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
+ * mate, or is not packed. */
+static int dpari_hx_skips(dpari_hx_item *item, int takes)
+{
+    if (dpari_hx_few_of(item, takes)->runs < 0) {
+        return 1;
+    }
+    if (takes) {
+        return item->take_mate < 0;
+    }
+    return item->give_mate < 0 || !item->packs;
+}
+
+/* Makes the lists of n items that are given or taken one after the other, and sets the distance
+ * from each item to the next one that is not skipped. */
 static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
-    int32_t step = 0; /* from the item before */
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t i;
+    int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -3047,12 +3093,8 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
         }
     }
     for (i = n - 1; i >= 0; i--) {
-        const dpari_hx_item *it = &item[i];
-        dpari_hx_few *list = dpari_hx_few_of(&item[i], takes);
-        list->step = 1 + step;
-        step = list->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? list->step
-                   : 0;
+        dpari_hx_few_of(&item[i], takes)->step = 1 + skipped;
+        skipped = dpari_hx_skips(&item[i], takes) ? 1 + skipped : 0;
     }
 }
 
@@ -3075,10 +3117,10 @@ DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
     }
 }
 
-/* ---- items that go together ------------------------------------------------------------------ */
+/* ---- pairs of items -------------------------------------------------------------------------- */
 
-/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
- */
+/* True if two items may be opposite sides of a block: they have the same shape and strides, in the
+ * same array, and are moved in the same way. They are then often in the same lines and pages. */
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -3116,6 +3158,9 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
+/* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
+ * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
+ * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
 static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
@@ -3144,8 +3189,9 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
- * been packed by then. Both are in the same cache lines, which are then written only once. */
+/* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
+ * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
+ * the step may be made into box a. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -3166,6 +3212,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
     return 1;
 }
 
+/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
 static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
@@ -3183,26 +3230,32 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
     }
 }
 
-/* ---- rows whose ends are asked for ----------------------------------------------------------- */
+/* ---- rows whose ends are prefetched ---------------------------------------------------------- */
 
-/* Rows of a box along a dim. */
+/* Returns the number of rows of a box along a dim. Contiguous components belong to the row. */
 static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
     for (d = 0; d < item->dims; d++) {
-        rows *= d == row || (d == item->dims - 1 && item->own_step[d] == 1) ? 1 : item->extent[d];
+        if (d != row && (d != item->dims - 1 || item->own_step[d] != 1)) {
+            rows *= item->extent[d];
+        }
     }
     return rows;
 }
 
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
+ * -1 if there are more rows than DPARI_HX_ROWS. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
     for (d = 1; d < item->dims - 1; d++) {
-        const int64_t a = item->own_step[d], b = item->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
+        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
+        if (here < least) {
+            row = d;
+        }
     }
     return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
@@ -3220,7 +3273,7 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all items ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {

@@ -13,7 +13,7 @@
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The table of a field; NULL: the host's memory. */
+/* A table without `move` is that of the host's memory. */
 DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
     return field->mem && field->mem->move ? field->mem : NULL;
@@ -31,9 +31,10 @@ DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field)
 
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field)
 {
-    return field->pair == DPAR_HALO_PAIR_U   ? field + 1
-           : field->pair == DPAR_HALO_PAIR_V ? field - 1
-                                             : NULL;
+    if (field->pair == DPAR_HALO_PAIR_U) {
+        return field + 1;
+    }
+    return field->pair == DPAR_HALO_PAIR_V ? field - 1 : NULL;
 }
 
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
@@ -41,18 +42,20 @@ DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
     return field->pair != 0 && (turn & 1) != 0;
 }
 
-/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+/* Turned by 1 the pair (u, v) is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
 DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn)
 {
     const int turned = field->pair != 0 && turn == (field->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return field->vector && (turn == 2 || turned);
 }
 
-/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 {
     int32_t d;
-    for (d = 0; d < box->dims && !halo->folds && !halo->poles && !halo->cube; d++) {
+    if (halo->folds || halo->poles || halo->cube) {
+        return;
+    }
+    for (d = 0; d < box->dims; d++) {
         if (!(halo->periodic >> d & 1u)) {
             box->lo[d] = dpari_most(box->lo[d], 0);
             box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(halo, d));
@@ -60,6 +63,8 @@ DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
     }
 }
 
+/* On a rank without own points, the empty own box is at the first point of the local box, where the
+ * array begins. */
 DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
@@ -81,11 +86,13 @@ DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field
     return field->array_halo ? field->array_halo : field->halo;
 }
 
-/* The array as `rank` holds it, when origin and strides are the defaults. */
+/* Describes the array as `rank` holds it if origin and strides are the defaults: dense in C order,
+ * with its halo unless that is compact. */
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank)
 {
-    dpar_box own, all, first, whole; /* these two: of the array */
+    dpar_box own, all;     /* of the halo to exchange */
+    dpar_box first, whole; /* of the halo that the array has */
     int64_t step = dpari_hx_components(field);
     int32_t d;
     dpari_zero(array, sizeof *array);
@@ -131,7 +138,8 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
     }
 }
 
-/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+/* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
+ * points in all other dims. */
 DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
 {
     const dpar_halo *halo = field->halo;
@@ -145,9 +153,10 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
            (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
-/* ---- where boxes lie ------------------------------------------------------------------------- */
+/* ---- places of boxes ------------------------------------------------------------------------- */
 
-/* The slab of the compact form that a box begins in; elements before it. */
+/* Finds the slab of a compact halo in which a box begins, in local points, and the number of
+ * elements before that slab. Returns 0 if there is none. */
 static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,
                                     int32_t components, dpar_box *slab, int64_t *before)
 {
@@ -190,7 +199,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     spot->stride[dims] = array->component;
     if (array->compact && !own) {
         if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
-            spot->part = -1; /* where a star has nothing */
+            spot->part = -1; /* a corner, which a star does not have */
             return;
         }
         spot->part = DPARI_HX_HALOS;
@@ -208,7 +217,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
 }
 
-/* Returns the bytes of a box that are contiguous. */
+/* Extends the run by any dim whose stride continues it, until no dim does. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {
@@ -246,8 +255,10 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
     if (item->direct) {
         return peer->at[item->theirs];
     }
-    return peer->world >= 0 || peer->reached ? peer->staging + dpari_hx_parity(x) * peer->turn
-                                             : x->arrivals;
+    if (peer->world >= 0 || peer->reached) {
+        return peer->staging + dpari_hx_parity(x) * peer->turn;
+    }
+    return x->arrivals;
 }
 
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,

@@ -15,7 +15,7 @@
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
-/* Its loops: giving, taking with `op`. */
+/* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
 DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
@@ -36,7 +36,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
     piece.through = wire;
     piece.op = op;
     piece.negate = item->negate;
-    piece.clear = op != DPAR_COPY && item->direct; /* halos that were read */
+    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
@@ -46,7 +46,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
     piece.beside = 0;
-    piece.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
+     * and become 0 when they have been packed. */
+    piece.clear = op == DPAR_COPY;
     piece.op = DPAR_COPY;
     piece.negate = 0;
     for (d = 0; d < item->dims; d++) {
@@ -60,6 +62,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
+/* Returns the list of an item for when it is taken, or for when it is given. */
 static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
     return takes ? &item->taken : &item->given;
@@ -68,40 +71,55 @@ static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
 static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? item->take_mate == 0 && (item->peer < 0 || !item->direct)
-                 : item->packs && item->give_mate == 0;
+    if (takes) {
+        return item->take_mate == 0 && (item->peer < 0 || !item->direct);
+    }
+    return item->packs && item->give_mate == 0;
 }
 
-/* True if two items may be in the same list. */
+/* True if two items may be in the same list: they need the same loop and, once arrays have been
+ * bound, must be in the same arrays, because the distance between two arrays may change. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
-    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
-           (!x->bound ||
-            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+    const dpari_stride *first = takes ? &a->take : &a->give;
+    const dpari_stride *second = takes ? &b->take : &b->give;
+    if (!dpari_stride_lists_alike(first, second)) {
+        return 0;
+    }
+    if (!x->bound) {
+        return 1;
+    }
+    return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
+/* Returns the bytes from one part of this rank's arrays to another. */
 static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
-/* The entries of b in a list of a; returns how many. */
+/* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
+ * or 0 if b cannot be in a list. */
 static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    return dpari_stride_list(
-        &b->take, mine,
-        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+    if (b->peer < 0) {
+        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+    }
+    return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
- * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
- * for (1.0 -> 1.5 us). */
+/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
+ * are skipped, unless the order of items matters (strict): then the list ends before them. It
+ * matters if values are combined, because the order of sums is documented. It also matters for
+ * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
+ * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
                                int takes, int64_t at)
 {
@@ -127,12 +145,27 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
     }
 }
 
-/* The lists of n items that are given or taken one after the other. */
+/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
+ * mate, or is not packed. */
+static int dpari_hx_skips(dpari_hx_item *item, int takes)
+{
+    if (dpari_hx_few_of(item, takes)->runs < 0) {
+        return 1;
+    }
+    if (takes) {
+        return item->take_mate < 0;
+    }
+    return item->give_mate < 0 || !item->packs;
+}
+
+/* Makes the lists of n items that are given or taken one after the other, and sets the distance
+ * from each item to the next one that is not skipped. */
 static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
-    int32_t step = 0; /* from the item before */
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t i;
+    int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -143,12 +176,8 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
         }
     }
     for (i = n - 1; i >= 0; i--) {
-        const dpari_hx_item *it = &item[i];
-        dpari_hx_few *list = dpari_hx_few_of(&item[i], takes);
-        list->step = 1 + step;
-        step = list->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? list->step
-                   : 0;
+        dpari_hx_few_of(&item[i], takes)->step = 1 + skipped;
+        skipped = dpari_hx_skips(&item[i], takes) ? 1 + skipped : 0;
     }
 }
 
@@ -171,10 +200,10 @@ DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
     }
 }
 
-/* ---- items that go together ------------------------------------------------------------------ */
+/* ---- pairs of items -------------------------------------------------------------------------- */
 
-/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
- */
+/* True if two items may be opposite sides of a block: they have the same shape and strides, in the
+ * same array, and are moved in the same way. They are then often in the same lines and pages. */
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -212,6 +241,9 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
+/* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
+ * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
+ * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
 static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
@@ -240,8 +272,9 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
- * been packed by then. Both are in the same cache lines, which are then written only once. */
+/* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
+ * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
+ * the step may be made into box a. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -262,6 +295,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
     return 1;
 }
 
+/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
 static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
@@ -279,26 +313,32 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
     }
 }
 
-/* ---- rows whose ends are asked for ----------------------------------------------------------- */
+/* ---- rows whose ends are prefetched ---------------------------------------------------------- */
 
-/* Rows of a box along a dim. */
+/* Returns the number of rows of a box along a dim. Contiguous components belong to the row. */
 static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
     for (d = 0; d < item->dims; d++) {
-        rows *= d == row || (d == item->dims - 1 && item->own_step[d] == 1) ? 1 : item->extent[d];
+        if (d != row && (d != item->dims - 1 || item->own_step[d] != 1)) {
+            rows *= item->extent[d];
+        }
     }
     return rows;
 }
 
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
+ * -1 if there are more rows than DPARI_HX_ROWS. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
     for (d = 1; d < item->dims - 1; d++) {
-        const int64_t a = item->own_step[d], b = item->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
+        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
+        if (here < least) {
+            row = d;
+        }
     }
     return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
@@ -316,7 +356,7 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all items ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {
