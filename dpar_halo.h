@@ -923,31 +923,36 @@ DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_
 
 /* ==== halo/halo_mem.h ==== */
 
-/* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
+/* halo_mem - moves boxes of fields in memory that the CPU does not reach, in batches. Private. */
 
-/* One box of a field's memory, whichever it is, moved: done when this returns. */
+/* Moves one box in a field's memory, the host's or another, and waits until it is done. */
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
-/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+/* Describes the copy of an item from this rank's array to a dense box in other memory, in the same
+ * type, or with `back` from there to the array. */
 DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b);
-/* Memory of the host that will be moved from and to. */
+/* Pins host memory (on), so that the devices of all fields can move boxes from and to it, or unpins
+ * it. Does nothing if all fields are in the host's memory, or in the communicator's. */
 DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
-/* halo_traffic - what an exchange moves: to whom, how much and in which way. Private. */
+/* halo_traffic - lists what an exchange moves: the peers, the bytes and the method. Private. */
 
 /* What a rank sends to one peer at each exchange. */
 typedef struct dpari_hx_traffic {
     int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int32_t way;    /* DPAR_HALO_MESSAGES, ...; of no meaning for the rank itself */
+    int32_t hops;   /* the most blocks from one rank to the other along any mesh axis; 1 for
+                       neighbours */
     int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
-    int64_t direct; /* of them read where they lie */
-    int64_t runs;   /* pieces of memory in one piece */
+    int64_t bytes;  /* as they are sent; with DPAR_HALO_MESSAGES in one message, or one per step if
+                       the plan is ordered */
+    int64_t direct; /* bytes of these that the peer reads in place */
+    int64_t runs;   /* contiguous pieces of memory */
 } dpari_hx_traffic;
-/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+/* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
+ * none. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
@@ -1017,21 +1022,23 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const
 
 /* ==== halo/halo_mem.h ==== */
 
-/* dpari_hx_pin of all memory of a plan. */
+/* Does the same for all memory of a plan. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
-/* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
- * the CPU does not reach. */
+/* Starts to pack, or with `takes` to unpack, those of the items first .. first + n - 1 that are in
+ * memory that the CPU does not reach. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
-/* Waits until all of that is done; what went wrong on the way. */
+/* Waits until all such moves are done. Returns the first failure among them. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x);
 
 /* ==== halo/halo_apart.h ==== */
 
 /* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
 
-/* Check that this rank has no cell of a field in the plan's memory, and that no two fields have an
- * element in common. Fail with DPAR_E_ARG and a message otherwise.
- * span: four a field, where its parts begin and end. */
+/* Check that this rank has no element of a field in the plan's memory, and that no two fields have
+ * an element in common. Otherwise they fail with DPAR_E_ARG and a message.
+ *
+ * span: receives four numbers per field: the addresses where its data begin and end, and then those
+ *       of its compact halo. */
 DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                              const void *memory, int64_t bytes, dpar_why *why);
 DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
@@ -1039,34 +1046,41 @@ DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int3
 
 /* ==== halo/halo_walk.h ==== */
 
-/* halo_walk - the boxes that one step of an exchange moves for one field: the transfer lists of
- * ../index/halo.h, made wider where a step takes halos along that steps before it have filled, and
- * split where sums need not wait. Private. */
+/* halo_walk - lists the boxes that one step of an exchange moves for one field: the transfer lists
+ * of
+ * ../index/halo.h, extended by halos that earlier steps have filled, and split where sums need not
+ * wait. Private. */
 
+/* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
     dpar_halo_cursor walk;
     dpar_halo halo;
     int32_t rank, direction, moves;
-    int32_t dim;        /* -1: all at once */
-    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
-    int64_t own;        /* points between the two */
+    int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
+    int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
+    int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */
+    int64_t own;   /* own points along the cut dim */
+    /* for each other dim: the width of the halo below the own points, and the points by which boxes
+     * are extended below and above */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* 1 if boxes that a rank sends to itself are split. Then: */
-    int32_t own_first;  /* 1 if this one precedes those of peers */
-    int32_t side;       /* of the box that is being split; 0: none is */
-    dpar_box clear;     /* where no peer has added anything so far */
-    dpar_transfer rest; /* of that box */
+    int32_t splits;    /* 1 if boxes that a rank sends to itself are split. The rest is for these */
+    int32_t own_first; /* 1 if the current box may be added before those of peers */
+    int32_t side;      /* the side of `rest` to split next; 0 if no box is being split */
+    dpar_box clear;    /* a part of the local box to which no peer has added anything so far */
+    dpar_transfer rest; /* the part of a box that is left */
 } dpari_hx_walk;
 
-/* What moves: halos, or shared points alone. */
+/* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
-/* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
+/* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
+ * DPAR_DONE if the step has none. */
 DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
-/* 1: *t is the next box, in the order in which its sums come. */
+/* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
+ * left. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
-/* Items that a box makes. */
+/* Returns the number of items that a box makes. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
 
 /* ==== halo/halo_prepare.h ==== */
@@ -1076,13 +1090,13 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_trans
 
 /* Prepares the two copies of an item: when this rank gives it, and when it takes it with `op`. */
 DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
-/* Makes the lists of a step's S: of the items that come first, and of the others. The second function
- * makes all lists of a plan. */
+/* Makes the lists of a step's S: of the items that come first, and of the others. The second
+ * function makes all lists of a plan. */
 DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
                                           int takes);
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x);
-/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1 if
- * there are too many rows to prefetch. */
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1
+ * if there are too many rows to prefetch. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, once they are listed and their places in memory are known. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x);
@@ -1800,22 +1814,25 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
  * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
  * of their strides is the distance between them. A search over these sums, with bounds on what the
- * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
- * then assumes that they do not meet. Called by dpar_halo_plan_make. */
+ * remaining strides can add, is exact. It ends after a number of tries (2^20 in a plan) and then
+ * assumes that they do not meet. Called by dpar_halo_plan_make, and by dpar_grid_attach for two
+ * arrays. */
 
 enum {
-    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+    DPARI_HX_SEARCH = 1 << 20, /* tries of a plan */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs even if the search ends at once */
 };
 
-/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+/* A set of elements of `unit` bytes, at base + the sum over dims of stride * t with 0 <= t <= last.
+ */
 typedef struct dpari_hx_cells {
     int64_t base, unit;
     int32_t dims;
     int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
 } dpari_hx_cells;
 
-/* The elements of a part of a field; 0: none. */
+/* Computes the elements of a part of a field (data or compact halo). Returns 0 if there are none.
+ */
 static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t rank, int32_t part,
                                         dpari_hx_cells *cells)
 {
@@ -1860,7 +1877,7 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t ra
     return 1;
 }
 
-/* Where they begin and end. */
+/* Computes the addresses where a set of elements begins and ends. */
 static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
 {
     int32_t d;
@@ -1872,20 +1889,23 @@ static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
     }
 }
 
-/* Sums of step * t, least <= t <= most, steps descending. */
+/* The search for a sum of step * t, with least <= t <= most for each step, that is in the range
+ * from low to high. The steps are in descending order. */
 typedef struct dpari_hx_sums {
-    int32_t n;
+    int32_t n; /* number of steps */
     int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* the range to be hit */
-    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
-    int64_t left;                                                  /* tries */
+    int64_t low, high;
+    /* for each step, bounds of the sum over the steps after it */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS];
+    int64_t left; /* tries that are left */
 } dpari_hx_sums;
 
+/* Adds a step. Equal steps are merged, and negative ones are turned. */
 static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
     int32_t k = sums->n, i;
-    if (least == most) { /* of one point */
+    if (least == most) { /* a dim of one point adds nothing, because both are 0 */
         return;
     }
     if (step < 0) {
@@ -1909,7 +1929,8 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
     sums->most[k - 1] += most;
 }
 
-/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
+/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
+ * only the factors that the steps after it can still correct. */
 static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -1929,8 +1950,9 @@ static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum
     return 0;
 }
 
-/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
- * is less than either's width. */
+/* True if two sets have a byte in common, as far as the tries in *left suffice. Two elements
+ * overlap if the distance of their addresses, which is a sum of strides, is less than the width of
+ * the lower one. */
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {
@@ -2542,13 +2564,16 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_str
 
 /* Walks the boxes that one step of an exchange moves for one field.
  *
- * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
- * extended by the halos that steps before it have filled, which brings edges and corners along.
- * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
- * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
+ * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
+ * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
+ * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * each step several times: to count boxes, to find the peers and to fill in items. */
 
-/* With a dim the halos of those after it travel along, as far as they have images: the last dim
- * goes first, so that rows are whole when they go along the others. */
+/* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
+ * later dims are included, as far as they have images, because the last dim is exchanged first:
+ * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
+ * (halo_plan.h) decide about the cut dim. */
 static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
@@ -2559,14 +2584,20 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
     }
     for (d = 0; d < halo->grid.dims; d++) {
         const int wraps = (int)(halo->periodic >> d & 1u);
-        const int rows =
+        int extends =
             d > walk->dim && step->along != DPARI_HX_CUT && halo->shape != DPAR_STENCIL_STAR;
-        walk->low[d] = d == walk->dim ? 0 : own.lo[d] - all.lo[d];
-        walk->own = d == walk->cut ? own.hi[d] - own.lo[d] : walk->own;
+        if (d == cut) {
+            extends = d == walk->cut;
+        }
+        if (d == walk->cut) {
+            walk->own = own.hi[d] - own.lo[d];
+        }
         if (d == walk->dim) {
+            walk->low[d] = 0;
             continue;
         }
-        if (d == cut ? d == walk->cut : rows) {
+        walk->low[d] = own.lo[d] - all.lo[d];
+        if (extends) {
             walk->before[d] = wraps ? halo->low[d] : dpari_least(halo->low[d], own.lo[d]);
             walk->after[d] =
                 wraps ? halo->high[d]
@@ -2576,7 +2607,6 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
     }
 }
 
-/* Returns what is exchanged: halos, or shared points only. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
@@ -2591,7 +2621,7 @@ static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *st
            !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* The local box, from 0 on. */
+/* Computes the local box of a rank, moved so that it begins at 0. */
 static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
@@ -2631,7 +2661,8 @@ DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_h
     return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
 }
 
-/* The walk itself; of halos beside halos once for those below and once for those above. */
+/* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
+ * the whole walk twice: next to the halos below, and then next to those above. */
 static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     if (dpar_halo_next(&walk->walk, transfer)) {
@@ -2646,6 +2677,7 @@ static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
            dpar_halo_next(&walk->walk, transfer);
 }
 
+/* Advances to the next box, and extends it as dpari_hx_widen has set. */
 static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t c = walk->cut;
@@ -2668,12 +2700,13 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible. */
+/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
+ * one dim past the box. */
 static void dpari_hx_keep_off(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* of what is clear */
+    double least = 0.0; /* the fraction of the clear part that is given up */
     for (d = 0; d < transfer->dims; d++) {
         const double n = (double)(box->hi[d] - box->lo[d]);
         const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
@@ -2704,7 +2737,9 @@ static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *tra
     return 1;
 }
 
-/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
+ * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
+ * none. */
 static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t d = walk->side / 2, above = walk->side % 2;
@@ -2724,8 +2759,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
- * first where no peer's box precedes it, because it then need not wait for peers. */
+/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
+ * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
+ * before all others without changing the order at any point. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
@@ -2753,7 +2789,8 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Pairs that turn by one or three quarters go component by component: two items. */
+/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
+ * each is an item of its own. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
     return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
@@ -2767,7 +2804,6 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_t
  * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
  * halo_run.c and by the checks of dpar_debug.h. */
 
-/* One box, here or there, done when this returns. */
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
     const dpar_mem *mem = dpari_hx_mem(field);
@@ -2776,10 +2812,12 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar
         return dpari_mem_move_box(box);
     }
     status = mem->move(mem->ctx, box, 1);
-    return status == DPAR_OK && mem->wait ? mem->wait(mem->ctx) : status;
+    if (status != DPAR_OK || !mem->wait) {
+        return status;
+    }
+    return mem->wait(mem->ctx);
 }
 
-/* The box of an item in this rank's array and, densely and as it is, in other memory. */
 DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
                                unsigned char *dense, int back, dpar_mem_box *box)
 {
@@ -2798,14 +2836,14 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *ite
     }
 }
 
-/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
 static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
                             dpar_mem_box *box)
 {
     const dpar_halo_field *field = &x->field[item->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
-    const uintptr_t from =
-        takes ? (uintptr_t)dpari_hx_from(x, item) : 0; /* own halos are written */
+    /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, item) : 0;
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
@@ -2824,13 +2862,16 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
     }
 }
 
+/* Keeps the first failure of a move. */
 static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
 {
-    x->moved = x->moved == DPAR_OK ? status : x->moved;
+    if (x->moved == DPAR_OK) {
+        x->moved = status;
+    }
 }
 
-/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
- * goes wrong is heard at the next dpari_hx_settle. */
+/* Items of the same memory that follow each other are one batch. A failure is returned by the next
+ * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
@@ -2857,13 +2898,16 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, i
 static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
-    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    for (i = 0; i < f; i++) {
+        if (dpari_hx_mem(&x->field[i]) == dpari_hx_mem(&x->field[f])) {
+            return 1;
+        }
     }
-    return i < f;
+    return 0;
 }
 
-/* Waits until all moves are done, or ordered before what follows. An error breaks the
- * communicator. */
+/* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
+ * breaks the communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status status = x->moved;
@@ -2872,8 +2916,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
         if (mem && mem->wait && !dpari_hx_again(x, i)) {
-            const dpar_status s = mem->wait(mem->ctx);
-            status = status == DPAR_OK ? s : status;
+            const dpar_status waited = mem->wait(mem->ctx);
+            if (status == DPAR_OK) {
+                status = waited;
+            }
         }
     }
     if (status != DPAR_OK) {
@@ -2889,7 +2935,16 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     return status;
 }
 
-/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+/* Pins host memory with the functions of one memory (on), or unpins it. */
+static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memory, int64_t bytes,
+                                                int on)
+{
+    if (on) {
+        return mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK;
+    }
+    return mem->unpin ? mem->unpin(mem->ctx, memory) : DPAR_OK;
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
                                               int on)
 {
@@ -2898,16 +2953,16 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
         if (mem && !dpari_hx_again(x, i)) {
-            const dpar_status s = on ? mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK
-                                  : mem->unpin ? mem->unpin(mem->ctx, memory)
-                                               : DPAR_OK;
-            status = status == DPAR_OK ? s : status;
+            const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
+            if (status == DPAR_OK) {
+                status = pinned;
+            }
         }
     }
     return status;
 }
 
-/* The same of all memory of a plan: its own, and what peers pack for it. */
+/* This is the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
@@ -2926,9 +2981,10 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 /* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
- * peers will read are requested early, because they are the slowest part of a small exchange.
- * Called at the end of planning, and again if the op of an adjoint changes. */
+ * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
+ * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
+ * changes. */
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
@@ -4101,16 +4157,20 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 /* Lists what an exchange moves: the peers, the bytes and the method. Called by
  * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
 
-/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
+ * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
+ * way round. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
     const dpar_halo *halo = x->field[0].halo;
-    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
-    block[0] = a;
-    block[1] = b;
+    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
+    int32_t most = 0, i, k;
+    rank[0] = a;
+    rank[1] = b;
     for (k = 0; k < 2; k++) {
+        block[k] = rank[k];
         for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
-            if (halo->owner[i] == (k ? b : a)) {
+            if (halo->owner[i] == rank[k]) {
                 block[k] = halo->grid.mesh.first_rank + i;
             }
         }
@@ -5794,10 +5854,15 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
-#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+enum {
+    DPARI_HX_SAMPLES = 9, /* odd, so that one of them is the median */
+    DPARI_HX_TRIES = 12   /* the methods that dpari_hx_try lists */
+};
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds to measure each method */
 
-/* The slowest rank's median; 0 with *st. */
+/* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
+ * *status. The two samples before those that count warm up: the first, of one exchange, only
+ * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
 static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
@@ -5813,9 +5878,12 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
         if (*status == DPAR_OK) {
             *status = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
-        if (i < 0) { /* the first is cold */
+        if (i == -2) {
+            times = 3;
+            continue;
+        }
+        if (i == -1) {
             times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
-            times = i == -2 ? 3 : times;
             continue;
         }
         for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
@@ -5826,27 +5894,32 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
     return *status == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
-/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
- * also ordered. */
+/* Sets the n-th method to try: messages, packed, direct with long runs of at least 64, 16 or 256
+ * bytes, and automatic. Each is tried unordered if n is even, and ordered if it is odd. */
 static void dpari_hx_try(dpar_halo_plan_desc *desc, int32_t n)
 {
+    static const int32_t method[DPARI_HX_TRIES / 2] = {DPAR_HALO_MESSAGES, DPAR_HALO_PACKED,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_DIRECT,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_AUTO};
+    static const int32_t run_bytes[DPARI_HX_TRIES / 2] = {0, 0, 64, 16, 256, 0};
     desc->ordered = n & 1;
-    desc->method = n < 2    ? DPAR_HALO_MESSAGES
-                   : n < 4  ? DPAR_HALO_PACKED
-                   : n < 10 ? DPAR_HALO_DIRECT
-                            : DPAR_HALO_AUTO;
-    desc->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    desc->method = method[n / 2];
+    desc->run_bytes = run_bytes[n / 2];
 }
 
 /* True if all fields can be ordered. The fields have been checked. */
 static int dpari_hx_all_order(const dpar_halo_plan_desc *desc)
 {
     int32_t k;
-    for (k = 0; k < desc->field_count && dpari_hx_can_order(&desc->field[k]); k++) {
+    for (k = 0; k < desc->field_count; k++) {
+        if (!dpari_hx_can_order(&desc->field[k])) {
+            return 0;
+        }
     }
-    return !desc->shared && k == desc->field_count;
+    return !desc->shared;
 }
 
+/* Ties are decided by the order of tries: a method replaces the best one only if it is faster. */
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *options,
                                                     double *seconds, dpar_why *why)
 {
@@ -5857,7 +5930,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     int32_t i;
     int can_order = 0;
     dpari_zero(&desc, sizeof desc);
-    desc = options ? *options : desc;
+    if (options) {
+        desc = *options;
+    }
     best = desc;
     desc.timers = 0;
     desc.memory = NULL;
@@ -5869,10 +5944,14 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         dpar_halo_plan *x = NULL;
         double took;
         dpari_hx_try(&desc, i);
-        /* all ranks must try it, or none: compact halos are told apart by rank */
+        /* All ranks must try it, or none. They may differ, because arrays may be compact on some
+         * ranks only. A rank that cannot order its fields fails here with DPAR_E_NONE. */
         said.text[0] = 0;
-        status = desc.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        status = options ? status : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
+        if (!options) {
+            status = dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
+        } else if (desc.ordered && !can_order) {
+            status = DPAR_E_NONE;
+        }
         status = dpari_agree(comm, status, &said);
         if (status == DPAR_E_NONE) {
             status = DPAR_OK;
@@ -5885,8 +5964,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         if (status != DPAR_OK) {
             return status;
         }
-        can_order =
-            i == 0 ? dpari_hx_all_order(&desc) : can_order; /* make has checked the fields */
+        if (i == 0) {
+            can_order = dpari_hx_all_order(&desc); /* make has checked the fields */
+        }
         took = dpari_hx_time(x, &status);
         if (status == DPAR_OK && (least <= 0.0 || took < least)) {
             best.method = desc.method;

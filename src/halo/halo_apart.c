@@ -2,8 +2,9 @@
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
  * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
  * of their strides is the distance between them. A search over these sums, with bounds on what the
- * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
- * then assumes that they do not meet. Called by dpar_halo_plan_make. */
+ * remaining strides can add, is exact. It ends after a number of tries (2^20 in a plan) and then
+ * assumes that they do not meet. Called by dpar_halo_plan_make, and by dpar_grid_attach for two
+ * arrays. */
 #include "halo_apart.h"
 
 #include "../base/arith.h"
@@ -13,18 +14,20 @@
 #include "halo_plan.h"
 
 enum {
-    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+    DPARI_HX_SEARCH = 1 << 20, /* tries of a plan */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs even if the search ends at once */
 };
 
-/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+/* A set of elements of `unit` bytes, at base + the sum over dims of stride * t with 0 <= t <= last.
+ */
 typedef struct dpari_hx_cells {
     int64_t base, unit;
     int32_t dims;
     int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
 } dpari_hx_cells;
 
-/* The elements of a part of a field; 0: none. */
+/* Computes the elements of a part of a field (data or compact halo). Returns 0 if there are none.
+ */
 static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t rank, int32_t part,
                                         dpari_hx_cells *cells)
 {
@@ -69,7 +72,7 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t ra
     return 1;
 }
 
-/* Where they begin and end. */
+/* Computes the addresses where a set of elements begins and ends. */
 static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
 {
     int32_t d;
@@ -81,20 +84,23 @@ static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
     }
 }
 
-/* Sums of step * t, least <= t <= most, steps descending. */
+/* The search for a sum of step * t, with least <= t <= most for each step, that is in the range
+ * from low to high. The steps are in descending order. */
 typedef struct dpari_hx_sums {
-    int32_t n;
+    int32_t n; /* number of steps */
     int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* the range to be hit */
-    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
-    int64_t left;                                                  /* tries */
+    int64_t low, high;
+    /* for each step, bounds of the sum over the steps after it */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS];
+    int64_t left; /* tries that are left */
 } dpari_hx_sums;
 
+/* Adds a step. Equal steps are merged, and negative ones are turned. */
 static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
     int32_t k = sums->n, i;
-    if (least == most) { /* of one point */
+    if (least == most) { /* a dim of one point adds nothing, because both are 0 */
         return;
     }
     if (step < 0) {
@@ -118,7 +124,8 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
     sums->most[k - 1] += most;
 }
 
-/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
+/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
+ * only the factors that the steps after it can still correct. */
 static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -138,8 +145,9 @@ static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum
     return 0;
 }
 
-/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
- * is less than either's width. */
+/* True if two sets have a byte in common, as far as the tries in *left suffice. Two elements
+ * overlap if the distance of their addresses, which is a sum of strides, is less than the width of
+ * the lower one. */
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {

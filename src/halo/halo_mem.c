@@ -12,7 +12,6 @@
 #include "../comm/mem_private.h"
 #include "halo_plan.h"
 
-/* One box, here or there, done when this returns. */
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
     const dpar_mem *mem = dpari_hx_mem(field);
@@ -21,10 +20,12 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar
         return dpari_mem_move_box(box);
     }
     status = mem->move(mem->ctx, box, 1);
-    return status == DPAR_OK && mem->wait ? mem->wait(mem->ctx) : status;
+    if (status != DPAR_OK || !mem->wait) {
+        return status;
+    }
+    return mem->wait(mem->ctx);
 }
 
-/* The box of an item in this rank's array and, densely and as it is, in other memory. */
 DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
                                unsigned char *dense, int back, dpar_mem_box *box)
 {
@@ -43,14 +44,14 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *ite
     }
 }
 
-/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
 static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
                             dpar_mem_box *box)
 {
     const dpar_halo_field *field = &x->field[item->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
-    const uintptr_t from =
-        takes ? (uintptr_t)dpari_hx_from(x, item) : 0; /* own halos are written */
+    /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, item) : 0;
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
@@ -69,13 +70,16 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
     }
 }
 
+/* Keeps the first failure of a move. */
 static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
 {
-    x->moved = x->moved == DPAR_OK ? status : x->moved;
+    if (x->moved == DPAR_OK) {
+        x->moved = status;
+    }
 }
 
-/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
- * goes wrong is heard at the next dpari_hx_settle. */
+/* Items of the same memory that follow each other are one batch. A failure is returned by the next
+ * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
@@ -102,13 +106,16 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, i
 static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
-    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    for (i = 0; i < f; i++) {
+        if (dpari_hx_mem(&x->field[i]) == dpari_hx_mem(&x->field[f])) {
+            return 1;
+        }
     }
-    return i < f;
+    return 0;
 }
 
-/* Waits until all moves are done, or ordered before what follows. An error breaks the
- * communicator. */
+/* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
+ * breaks the communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status status = x->moved;
@@ -117,8 +124,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
         if (mem && mem->wait && !dpari_hx_again(x, i)) {
-            const dpar_status s = mem->wait(mem->ctx);
-            status = status == DPAR_OK ? s : status;
+            const dpar_status waited = mem->wait(mem->ctx);
+            if (status == DPAR_OK) {
+                status = waited;
+            }
         }
     }
     if (status != DPAR_OK) {
@@ -134,7 +143,16 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     return status;
 }
 
-/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+/* Pins host memory with the functions of one memory (on), or unpins it. */
+static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memory, int64_t bytes,
+                                                int on)
+{
+    if (on) {
+        return mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK;
+    }
+    return mem->unpin ? mem->unpin(mem->ctx, memory) : DPAR_OK;
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
                                               int on)
 {
@@ -143,16 +161,16 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
         if (mem && !dpari_hx_again(x, i)) {
-            const dpar_status s = on ? mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK
-                                  : mem->unpin ? mem->unpin(mem->ctx, memory)
-                                               : DPAR_OK;
-            status = status == DPAR_OK ? s : status;
+            const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
+            if (status == DPAR_OK) {
+                status = pinned;
+            }
         }
     }
     return status;
 }
 
-/* The same of all memory of a plan: its own, and what peers pack for it. */
+/* This is the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);

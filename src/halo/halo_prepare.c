@@ -2,9 +2,10 @@
 /* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
- * peers will read are requested early, because they are the slowest part of a small exchange.
- * Called at the end of planning, and again if the op of an adjoint changes. */
+ * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
+ * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
+ * changes. */
 #include "halo_prepare.h"
 
 #include "../base/arith.h"

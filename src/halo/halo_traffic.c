@@ -7,16 +7,20 @@
 #include "../base/type.h"
 #include "../index/mesh.h"
 
-/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
+ * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
+ * way round. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
     const dpar_halo *halo = x->field[0].halo;
-    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
-    block[0] = a;
-    block[1] = b;
+    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
+    int32_t most = 0, i, k;
+    rank[0] = a;
+    rank[1] = b;
     for (k = 0; k < 2; k++) {
+        block[k] = rank[k];
         for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
-            if (halo->owner[i] == (k ? b : a)) {
+            if (halo->owner[i] == rank[k]) {
                 block[k] = halo->grid.mesh.first_rank + i;
             }
         }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Walks the boxes that one step of an exchange moves for one field.
  *
- * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
- * extended by the halos that steps before it have filled, which brings edges and corners along.
- * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
- * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
+ * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
+ * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
+ * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * each step several times: to count boxes, to find the peers and to fill in items. */
 #include "halo_walk.h"
 
 #include "../base/arith.h"
@@ -14,8 +15,10 @@
 #include "../index/redistribute.h"
 #include "halo_plan.h"
 
-/* With a dim the halos of those after it travel along, as far as they have images: the last dim
- * goes first, so that rows are whole when they go along the others. */
+/* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
+ * later dims are included, as far as they have images, because the last dim is exchanged first:
+ * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
+ * (halo_plan.h) decide about the cut dim. */
 static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
@@ -26,14 +29,20 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
     }
     for (d = 0; d < halo->grid.dims; d++) {
         const int wraps = (int)(halo->periodic >> d & 1u);
-        const int rows =
+        int extends =
             d > walk->dim && step->along != DPARI_HX_CUT && halo->shape != DPAR_STENCIL_STAR;
-        walk->low[d] = d == walk->dim ? 0 : own.lo[d] - all.lo[d];
-        walk->own = d == walk->cut ? own.hi[d] - own.lo[d] : walk->own;
+        if (d == cut) {
+            extends = d == walk->cut;
+        }
+        if (d == walk->cut) {
+            walk->own = own.hi[d] - own.lo[d];
+        }
         if (d == walk->dim) {
+            walk->low[d] = 0;
             continue;
         }
-        if (d == cut ? d == walk->cut : rows) {
+        walk->low[d] = own.lo[d] - all.lo[d];
+        if (extends) {
             walk->before[d] = wraps ? halo->low[d] : dpari_least(halo->low[d], own.lo[d]);
             walk->after[d] =
                 wraps ? halo->high[d]
@@ -43,7 +52,6 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
     }
 }
 
-/* Returns what is exchanged: halos, or shared points only. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
@@ -58,7 +66,7 @@ static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *st
            !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* The local box, from 0 on. */
+/* Computes the local box of a rank, moved so that it begins at 0. */
 static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
@@ -98,7 +106,8 @@ DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_h
     return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
 }
 
-/* The walk itself; of halos beside halos once for those below and once for those above. */
+/* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
+ * the whole walk twice: next to the halos below, and then next to those above. */
 static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     if (dpar_halo_next(&walk->walk, transfer)) {
@@ -113,6 +122,7 @@ static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
            dpar_halo_next(&walk->walk, transfer);
 }
 
+/* Advances to the next box, and extends it as dpari_hx_widen has set. */
 static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t c = walk->cut;
@@ -135,12 +145,13 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible. */
+/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
+ * one dim past the box. */
 static void dpari_hx_keep_off(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* of what is clear */
+    double least = 0.0; /* the fraction of the clear part that is given up */
     for (d = 0; d < transfer->dims; d++) {
         const double n = (double)(box->hi[d] - box->lo[d]);
         const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
@@ -171,7 +182,9 @@ static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *tra
     return 1;
 }
 
-/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
+ * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
+ * none. */
 static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t d = walk->side / 2, above = walk->side % 2;
@@ -191,8 +204,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
- * first where no peer's box precedes it, because it then need not wait for peers. */
+/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
+ * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
+ * before all others without changing the order at any point. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
@@ -220,7 +234,8 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Pairs that turn by one or three quarters go component by component: two items. */
+/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
+ * each is an item of its own. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
     return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
