@@ -659,10 +659,10 @@ DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int3
 
 /* ==== halo/halo_beside.h ==== */
 
-/* halo_beside - private: what an exchange does with many boxes at once: the two sides of a block in
- * one loop, and tiny boxes from a list. */
+/* halo_beside - moves several boxes of an exchange at once: the two sides of a block in one loop,
+ * and tiny boxes from a list. Private. */
 
-enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
+enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 
 /* One run in a list: bytes from the addresses that the list is run with. */
 typedef struct dpari_stride_spot {
@@ -978,19 +978,22 @@ DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan
 
 /* ==== halo/halo_beside.h ==== */
 
-/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
- * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
- * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
+/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes so
+ * small that each takes longer to begin than to move. Returns the number of entries, or 0 if there
+ * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
+ *
+ * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
 DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* n entries, of s and boxes alike, one after the other. */
+/* Moves n entries one after the other, of box s and of boxes that are alike. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
-/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
- * same lines and pages. What one writes the other neither reads nor writes. */
+/* Moves two boxes, in one walk if they have the same shape. This is for the two sides of a block,
+ * which are often in the same cache lines and pages. Neither box may read or write what the other
+ * one writes. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b);
 
@@ -2049,31 +2052,40 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
  * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
  * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
  * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
- * halo_run.c runs it. */
+ * halo_run.c runs it.
+ *
+ * The names are those of strided_loops.h: a run is contiguous on both sides and moved by one of the
+ * loops there; a row consists of runs at equal distances; `zero` is what becomes 0 with each run.
+ * The loop is a constant in the inlined functions, so that the compiler makes one for each. */
 
-#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
-#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
-#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
-#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+#define DPARI_STRIDE_APART                                                                         \
+    512 /* bytes between runs from which on the hardware does not prefetch them                    \
+           by itself; measured */
+#define DPARI_STRIDE_SOON 48  /* runs by which lines are prefetched ahead; measured on a Xeon */
+#define DPARI_STRIDE_ASKED 16 /* the least number of runs that are moved between two prefetches */
+#define DPARI_STRIDE_ROW 128  /* the most runs of a row that are prefetched at once */
+#define DPARI_STRIDE_PACK_PART                                                                     \
+    256                            /* bytes of each box that are packed at a time; measured, Xeon  \
+                                    */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes by which packing prefetches ahead; measured, Xeon */
 
 /* ---- two pieces in one loop ---- */
 
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
- */
+/* Two boxes a and b of the same shape: each run of a is followed by the run of b that is to_b,
+ * from_b and zero_b bytes after it on each side. */
 typedef struct dpari_stride_pair dpari_stride_pair;
 typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
 struct dpari_stride_pair {
     dpari_stride_rows a;
     int64_t to_b, from_b, zero_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+    int64_t next;  /* bytes from the target of a run to the line that is prefetched with it */
+    int64_t soon;  /* number of runs at the start of a row that prefetch */
+    int64_t least; /* the same for the last row, which must not prefetch beyond the box, because a
+                      peer may be about to write there */
+    dpari_stride_pair_loop *round; /* a loop that sums both boxes at once, or NULL */
 };
 
-/* Of each piece a run; zero as dpari_stride_one has it. */
+/* Moves one run of each box. zero: as in dpari_stride_one. */
 DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned char *f,
                                                unsigned char *z, const dpari_stride_pair *r,
                                                int64_t zero_b, int64_t last, int32_t loop, int zero)
@@ -2085,8 +2097,8 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* r is what all loops read of k at once. Runs that ask for lines have a loop of their own: what
- * lies in the first cache is a tenth faster so. */
+/* Moves both boxes. r is a copy of *k, which the caller has read once for all loops. Runs that
+ * prefetch have a loop of their own, which makes boxes in the first-level cache a tenth faster. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
                                               const dpari_stride_pair *k, int32_t loop, int zero)
 {
@@ -2115,8 +2127,9 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
     }
 }
 
-/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
- * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+/* Sums a row's halo cells h and g at its two ends into the own cells at the other ends, and sets
+ * them to 0: |h x ... y g| becomes |0 x+g ... y+h 0|. Here h belongs to box a and g to box b. |h x|
+ * and |y g| are one vector each, so that one addition makes both sums. */
 #if DPARI_STRIDE_VECTOR
 DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
                                                 int32_t bytes, int32_t f64)
@@ -2166,7 +2179,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
 }
 
 #if DPARI_STRIDE_WIDE
-/* Two f64 from each side. */
+/* The same for two cells of f64 at each end. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
                                                                      unsigned char *high)
 {
@@ -2198,8 +2211,9 @@ DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const d
 #endif
 #endif
 
-/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
- * y overlap, in a block narrower than its two halos. */
+/* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
+ * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
+ * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
 static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
@@ -2213,14 +2227,14 @@ static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t 
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.from += k->from_b;
     k->a.to += k->to_b;
     k->from_b = -k->from_b;
     k->to_b = -k->to_b;
     return 1;
 }
 
-/* NULL: there is none. */
+/* Returns the loop above that sums both boxes at once, or NULL if there is none. */
 static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
 {
 #if DPARI_STRIDE_VECTOR
@@ -2243,7 +2257,8 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
     return NULL;
 }
 
-/* Two at once where halos are usual: one to four elements of 4 or 8 bytes wide. */
+/* The loops that are compiled for pairs: those of usual halos, one to four elements of 4 or 8 bytes
+ * wide. */
 #define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -2262,10 +2277,10 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 #define DPARI_STRIDE_PAIRS(X) DPARI_STRIDE_PAIRED_COPIES(X) DPARI_STRIDE_SUMS(X)
 #endif
 
-/* Of the loops that dpari_stride_pairs allows. */
+/* Moves both boxes by one of the loops that dpari_stride_pairs allows. */
 DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
-    const dpari_stride_pair r = *k; /* read here, not by each loop */
+    const dpari_stride_pair r = *k; /* read here once, and not in each loop */
     if (k->round) {
         k->round(k);
         return;
@@ -2280,6 +2295,7 @@ DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair 
     }
 }
 
+/* True if the loop is compiled for pairs. */
 static int dpari_stride_has_pair(int32_t loop)
 {
     switch (loop) {
@@ -2291,7 +2307,7 @@ static int dpari_stride_has_pair(int32_t loop)
     }
 }
 
-/* True if one loop can do both boxes, which are short copies or sums. */
+/* True if one loop can move both boxes. They must be short copies or sums with the same steps. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
@@ -2306,15 +2322,18 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
            dpari_stride_has_pair(a->loop);
 }
 
+/* Prefetches so many bytes of both boxes. */
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
 {
     dpari_stride_ask_lines(at, bytes);
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
- * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
- * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
+/* Packs both boxes through near memory, as dpari_stride_pack does for one, some rows at a time. In
+ * between it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead. If it
+ * prefetched more at once than a core can wait for, that would delay the lines that it reads.
+ * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
+ * 6.4 us.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -2339,7 +2358,8 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
     }
 }
 
-/* Of a at to[0], from[0] and b at to[1], from[1]. */
+/* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
+ * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
 static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
@@ -2354,7 +2374,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
     k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
     k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) {
         k->next = k->a.to_row;
         k->soon = k->a.n;
     } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
@@ -2364,8 +2384,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     }
 }
 
-/* Both, some runs at a time, after those lines of another core's side that come later are asked
- * for: some rows, or a part of one. */
+/* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
+ * the lines of later runs on the side that another core used last. */
 static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
 {
     const dpari_stride_pair all = *k;
@@ -2391,7 +2411,7 @@ static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
     }
 }
 
-/* Both, run by run in turns. 0: there is no such loop. */
+/* Moves both boxes in one loop, run by run in turns. Returns 0 if there is no such loop. */
 static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
                                  const unsigned char *const *from, const dpari_stride *b)
 {
@@ -2416,15 +2436,20 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     return 1;
 }
 
+/* True if two boxes have the same shape, so that dpari_stride_walk can move them in turns. */
 static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
+    for (d = 0; d < DPARI_STRIDE_DIMS; d++) {
+        if (a->dim[d].count != b->dim[d].count) {
+            return 0;
+        }
     }
-    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
-           b->loop != DPARI_STRIDE_NONE;
+    return a->dims == b->dims && a->loop != DPARI_STRIDE_NONE && b->loop != DPARI_STRIDE_NONE;
 }
 
+/* Boxes of long runs, or of few elements, are moved one after the other. Otherwise they are moved
+ * in one loop if there is one, or else in turns, some runs of each. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -2458,7 +2483,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
 
 /* ---- lists ---- */
 
-/* The copies that lists are made of. */
+/* The copies that are compiled for lists. */
 #define DPARI_STRIDE_LIST_COPIES(X)                                                                \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -2466,7 +2491,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
     X(DPARI_STRIDE_16)                                                                             \
     X(DPARI_STRIDE_TWO_16)
 
-/* Copies k's runs, which may be anywhere. */
+/* Moves the runs of a list. */
 DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
@@ -2480,6 +2505,7 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
     }
 }
 
+/* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
 static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
                                    int32_t loop)
 {
@@ -3369,6 +3395,7 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
+/* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
@@ -3379,11 +3406,16 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
     const dpari_group *group = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && group->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size; i++) {
+        if (group->world_rank[i] == world) {
+            return x->node == x->c ? i : x->peer_of[x->c->size + i];
+        }
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+    return -1;
 }
 
+/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
+ * + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
@@ -3392,11 +3424,15 @@ static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
 static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 {
-    dpar_text_put(text, kind == 1              ? "a forward exchange"
-                        : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
-                        : kind == 2 + DPAR_MAX ? "an adjoint (max)"
-                        : kind == 2 + DPAR_MIN ? "an adjoint (min)"
-                                               : "another operation");
+    const char *name = "another operation";
+    switch (kind) {
+    case 1: name = "a forward exchange"; break;
+    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
+    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
+    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
+    default: break;
+    }
+    dpar_text_put(text, name);
 }
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
@@ -3422,9 +3458,8 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
-            dpari_text_print(&text, "%s%d%s",
-                             wait->links > 1 ? "others wait for it, and rank " : "rank ", p->rank,
-                             wait->links > 1 ? " for them, which" : " waits for it, and");
+            dpari_text_print(&text, "rank %d waits for %s, and", p->rank,
+                             wait->links > 1 ? "others that wait for it" : "it");
         } else {
             dpar_text_put(&text, "it");
         }
@@ -3456,7 +3491,7 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
     return status;
 }
 
-/* Advances messages and other work that is under way. */
+/* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
@@ -3470,12 +3505,13 @@ static void dpari_hx_progress(void *exchange)
     }
 }
 
-/* The time for the plan's timers, or 0 if it keeps none. */
+/* Returns the time if the plan has timers, otherwise 0. */
 static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
+/* Adds the time since `began` to a phase. */
 static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
@@ -3483,6 +3519,8 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
     }
 }
 
+/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
+ * is late. */
 static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -3501,9 +3539,10 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     wait.exchange = x;
     status = dpari_peer_await(&wait, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
-               ? status
-               : dpari_hx_fail(x, status, peer, &wait);
+    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+        return status;
+    }
+    return dpari_hx_fail(x, status, peer, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -3536,7 +3575,14 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+/* The stages of a step (dpar_halo_plan.stage). */
+enum {
+    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
+    DPARI_HX_COMING,  /* takes messages */
+    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
+    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
+    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+};
 
 /* True if something is received from the peer in this mode. */
 static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
@@ -3587,6 +3633,7 @@ static void dpari_hx_ask(const dpar_halo_plan *x)
     }
 }
 
+/* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -3613,6 +3660,7 @@ static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
+/* Takes n items, whose senders are ready, into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -3736,6 +3784,8 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
     return dpari_hx_post(x, s);
 }
 
+/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
+ * (x->early), and takes what this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *step = &x->step[s];
@@ -3826,6 +3876,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     return all;
 }
 
+/* Waits for a message, or with `wait` 0 tests for it. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
@@ -3861,7 +3912,10 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
             }
         }
     }
-    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    }
+    return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
@@ -3947,6 +4001,7 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
     }
 }
 
+/* Marks the exchange as ended. */
 static void dpari_hx_over(dpar_halo_plan *x)
 {
     x->active = 0;
@@ -3992,6 +4047,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     return status;
 }
 
+/* Advances an exchange through all its steps, as far as `wait` allows. */
 static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -4003,13 +4059,17 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
+ * this rank, then the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
     if (x->world) { /* the others may have taken this rank for lost */
         status = dpari_group_broken(dpari_group_of(x->node));
     }
-    status = status == DPAR_OK ? dpari_hx_broken(x) : status;
+    if (status == DPAR_OK) {
+        status = dpari_hx_broken(x);
+    }
     if (status != DPAR_OK) {
         dpari_hx_break_both(x);
         return status;
@@ -4051,6 +4111,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
+/* If the op is not the one for which the items are prepared, prepares them again. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
@@ -4081,12 +4142,15 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         }
         for (k = 0; k < x->step[s].r_items; k++) {
             dpari_hx_item *item = &x->item[x->step[s].r + k];
-            item->give.clear =
-                item->wiper == 0 ? item->give.clear : (item + item->wiper)->take.beside == 0;
+            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+                item->give.clear = item[item->wiper].take.beside == 0;
+            }
         }
         dpari_hx_gather_sends(x, &x->step[s], 1);
     }
-    x->prepared = x->active ? x->prepared : op;
+    if (!x->active) {
+        x->prepared = op;
+    }
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
@@ -4141,8 +4205,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
     if (status == DPAR_OK) {
         status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        status = dpari_hx_drop(
-            x, status); /* because the end of the communicator would wait for its messages */
+        /* otherwise the end of the communicator would wait for its messages */
+        status = dpari_hx_drop(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */

@@ -26,6 +26,7 @@
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
+/* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
@@ -36,11 +37,16 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
     const dpari_group *group = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && group->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size; i++) {
+        if (group->world_rank[i] == world) {
+            return x->node == x->c ? i : x->peer_of[x->c->size + i];
+        }
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+    return -1;
 }
 
+/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
+ * + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
@@ -49,11 +55,15 @@ static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
 static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 {
-    dpar_text_put(text, kind == 1              ? "a forward exchange"
-                        : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
-                        : kind == 2 + DPAR_MAX ? "an adjoint (max)"
-                        : kind == 2 + DPAR_MIN ? "an adjoint (min)"
-                                               : "another operation");
+    const char *name = "another operation";
+    switch (kind) {
+    case 1: name = "a forward exchange"; break;
+    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
+    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
+    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
+    default: break;
+    }
+    dpar_text_put(text, name);
 }
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
@@ -79,9 +89,8 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
-            dpari_text_print(&text, "%s%d%s",
-                             wait->links > 1 ? "others wait for it, and rank " : "rank ", p->rank,
-                             wait->links > 1 ? " for them, which" : " waits for it, and");
+            dpari_text_print(&text, "rank %d waits for %s, and", p->rank,
+                             wait->links > 1 ? "others that wait for it" : "it");
         } else {
             dpar_text_put(&text, "it");
         }
@@ -113,7 +122,7 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
     return status;
 }
 
-/* Advances messages and other work that is under way. */
+/* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
@@ -127,12 +136,13 @@ static void dpari_hx_progress(void *exchange)
     }
 }
 
-/* The time for the plan's timers, or 0 if it keeps none. */
+/* Returns the time if the plan has timers, otherwise 0. */
 static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
+/* Adds the time since `began` to a phase. */
 static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
@@ -140,6 +150,8 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
     }
 }
 
+/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
+ * is late. */
 static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -158,9 +170,10 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     wait.exchange = x;
     status = dpari_peer_await(&wait, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
-               ? status
-               : dpari_hx_fail(x, status, peer, &wait);
+    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+        return status;
+    }
+    return dpari_hx_fail(x, status, peer, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -193,7 +206,14 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+/* The stages of a step (dpar_halo_plan.stage). */
+enum {
+    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
+    DPARI_HX_COMING,  /* takes messages */
+    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
+    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
+    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+};
 
 /* True if something is received from the peer in this mode. */
 static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
@@ -244,6 +264,7 @@ static void dpari_hx_ask(const dpar_halo_plan *x)
     }
 }
 
+/* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -270,6 +291,7 @@ static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
+/* Takes n items, whose senders are ready, into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -393,6 +415,8 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
     return dpari_hx_post(x, s);
 }
 
+/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
+ * (x->early), and takes what this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *step = &x->step[s];
@@ -483,6 +507,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     return all;
 }
 
+/* Waits for a message, or with `wait` 0 tests for it. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
@@ -518,7 +543,10 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
             }
         }
     }
-    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    }
+    return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
@@ -604,6 +632,7 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
     }
 }
 
+/* Marks the exchange as ended. */
 static void dpari_hx_over(dpar_halo_plan *x)
 {
     x->active = 0;
@@ -649,6 +678,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     return status;
 }
 
+/* Advances an exchange through all its steps, as far as `wait` allows. */
 static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -660,13 +690,17 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
+ * this rank, then the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
     if (x->world) { /* the others may have taken this rank for lost */
         status = dpari_group_broken(dpari_group_of(x->node));
     }
-    status = status == DPAR_OK ? dpari_hx_broken(x) : status;
+    if (status == DPAR_OK) {
+        status = dpari_hx_broken(x);
+    }
     if (status != DPAR_OK) {
         dpari_hx_break_both(x);
         return status;
@@ -708,6 +742,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
+/* If the op is not the one for which the items are prepared, prepares them again. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
@@ -738,12 +773,15 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         }
         for (k = 0; k < x->step[s].r_items; k++) {
             dpari_hx_item *item = &x->item[x->step[s].r + k];
-            item->give.clear =
-                item->wiper == 0 ? item->give.clear : (item + item->wiper)->take.beside == 0;
+            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+                item->give.clear = item[item->wiper].take.beside == 0;
+            }
         }
         dpari_hx_gather_sends(x, &x->step[s], 1);
     }
-    x->prepared = x->active ? x->prepared : op;
+    if (!x->active) {
+        x->prepared = op;
+    }
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
@@ -798,8 +836,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
     if (status == DPAR_OK) {
         status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        status = dpari_hx_drop(
-            x, status); /* because the end of the communicator would wait for its messages */
+        /* otherwise the end of the communicator would wait for its messages */
+        status = dpari_hx_drop(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
