@@ -162,9 +162,9 @@
  *     }
  * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
  * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
- * dpar_comm_alloc are exchanged fastest, if they are of c or of another communicator of its world
- * (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report shows.
- * The message of an error is in `why`, or in c->why for functions without it.
+ * dpar_comm_alloc are exchanged fastest, if they are of comm or of another communicator of its
+ * world (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report
+ * shows. The message of an error is in `why`, or in comm->why for functions without it.
  *
  * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
  * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
@@ -217,9 +217,9 @@ typedef struct dpar_halo_field {
                            has slab after slab (dpar_halo_slab), each dense in C order with
                            components last */
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
-     * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
-     * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
-     * does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
+     * long as the plan. NULL for host memory. It may differ from rank to rank. If comm has a memory
+     * of its own and sends everything by messages (no ranks share memory), it is comm->mem. The
+     * host then does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
@@ -316,21 +316,21 @@ DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_d
  * common with other fields; neither is checked.
  *
  * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
- * place, and the new one is not. The message is in c->why. Costs O(1). */
+ * place, and the new one is not. The message is in comm->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
 /* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
  * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
- * Collective, in the same order on all ranks of c, but ranks wait only for their peers. A rank may
- * wait here for peers that have not yet read what it packed two exchanges ago. Several plans may be
- * in progress at a time, also over the same fields if none writes what another one reads. If the
- * messages of a plan are sent in several steps, the next begin over c posts those that are left and
- * waits for what they need.
+ * Collective, in the same order on all ranks of comm, but ranks wait only for their peers. A rank
+ * may wait here for peers that have not yet read what it packed two exchanges ago. Several plans
+ * may be in progress at a time, also over the same fields if none writes what another one reads. If
+ * the messages of a plan are sent in several steps, the next begin over comm posts those that are
+ * left and waits for what they need.
  *
  * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
- * message is in c->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun the
- * adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin and
- * end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
+ * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
+ * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
+ * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
  * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
@@ -347,7 +347,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
- * now and then between tiles of the core. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
+ * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
  * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 /* Waits until halos are filled and own cells may be written again. Several plans in progress end in
@@ -409,7 +409,7 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
  * halo are attached with dpar_grid_attach.
  *
- * An array is named by the address of its first own point. Its halo lies before and after that:
+ * An array is named by the address of its first own point. Its halo is before and after that:
  * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
  * sends one message to each neighbour for all of them. The first exchange of a combination of
  * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
@@ -465,10 +465,10 @@ typedef struct dpar_grid_desc {
                      C order with its halo. It may change from call to call, on each rank
                      independently. With 0 an unknown address is DPAR_E_ARG */
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
-    dpar_why
-        *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
-                      `owns_comm` and with dpar_mpi_grid_make, because grid->comm is then closed.
-                      Each rank has its own, which must exist as long as the grid. May be NULL */
+    /* Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
+     * dpar_mpi_grid_make, because grid->comm is then closed. Each rank has its own, which must
+     * exist as long as the grid. May be NULL */
+    dpar_why *free_why;
     /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
      * gives others, because your rule differs or dims are in another order, all ranks get
      * DPAR_E_ARG. 0 skips the comparison */
@@ -592,8 +592,8 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                              int32_t depth);
 /* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
- * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
- * exchanges may be in progress. */
+ * cells must not be touched. Compute the interior meanwhile, and the boundary after the end.
+ * Several exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 /* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -603,17 +603,19 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
  * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
- * it now and then in a long core. Local. Fails as dpar_halo_plan_test. */
+ * it now and then while you compute the interior. Local. Fails as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the own cells that can be computed during an exchange (the core). Returns 1, or 0 if there
- * are none. They are further than the halo's width from all that an exchange or a mirror fills.
+/* Finds the own cells that can be computed during an exchange (the interior). Returns 1, or 0 if
+ * there are none. They are further than the halo's width from all that an exchange or a mirror
+ * fills.
  *
  * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
  *
  * Local. */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the own cells that are not in the core (the rim). Returns 1, or 0 if there is no
- * such box. The rim consists of at most 2 dims disjoint boxes, numbered from 0. Local. */
+/* Finds box n of the own cells that are not in the interior (the boundary). Returns 1, or 0 if
+ * there is no such box. The boundary consists of at most 2 dims disjoint boxes, numbered from 0.
+ * Local. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
@@ -6166,6 +6168,7 @@ static dpari_gx *dpari_gx_of(dpar_grid *grid)
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
+/* The same for functions that only read the grid, also after its world was closed. */
 static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
     return (const dpari_gx *)(const void *)grid;
@@ -7459,6 +7462,7 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
     return grid->mem->wait(grid->mem->ctx);
 }
 
+/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
 static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const dpar_status status = dpari_gx_move_mirrors(grid, plan);
@@ -7819,6 +7823,7 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
     return dpari_gx_take(grid, list, count, depth, plan);
 }
 
+/* Exchanges some arrays, from begin to end. */
 static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -7852,6 +7857,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
+/* Begins an exchange of some arrays. */
 static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;

@@ -132,6 +132,7 @@ static dpari_gx *dpari_gx_of(dpar_grid *grid)
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
+/* The same for functions that only read the grid, also after its world was closed. */
 static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
     return (const dpari_gx *)(const void *)grid;
@@ -1425,6 +1426,7 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
     return grid->mem->wait(grid->mem->ctx);
 }
 
+/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
 static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const dpar_status status = dpari_gx_move_mirrors(grid, plan);
@@ -1785,6 +1787,7 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
     return dpari_gx_take(grid, list, count, depth, plan);
 }
 
+/* Exchanges some arrays, from begin to end. */
 static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -1818,6 +1821,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
+/* Begins an exchange of some arrays. */
 static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
