@@ -1936,7 +1936,7 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
 
 /* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
  * only the factors that the steps after it can still correct. */
-static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
     if (k == sums->n) {
@@ -1948,7 +1948,7 @@ static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum
                        dpari_floor_div(sums->high - sum - sums->lowest[k], sums->step[k]));
     for (; t <= last && sums->left > 0; t++) {
         sums->left--;
-        if (dpari_hx_meets(sums, k + 1, sum + t * sums->step[k])) {
+        if (dpari_hx_can_reach(sums, k + 1, sum + t * sums->step[k])) {
             return 1;
         }
     }
@@ -1978,7 +1978,7 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
     sums.low = 1 - b->unit;
     sums.high = a->unit - 1;
     sums.left = *left - DPARI_HX_PAIR;
-    meet = dpari_hx_meets(&sums, 0, b->base - a->base);
+    meet = dpari_hx_can_reach(&sums, 0, b->base - a->base);
     *left = sums.left;
     return meet;
 }
@@ -2730,7 +2730,7 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 
 /* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
  * one dim past the box. */
-static void dpari_hx_keep_off(dpari_hx_walk *walk, const dpar_transfer *transfer)
+static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
@@ -2801,7 +2801,7 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
             return 1;
         }
         if (transfer->peer != walk->rank) {
-            dpari_hx_keep_off(walk, transfer);
+            dpari_hx_avoid(walk, transfer);
             return 1;
         }
         walk->rest = *transfer;
@@ -2923,7 +2923,7 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, i
 }
 
 /* True if an earlier field uses the same device memory. */
-static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
+static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f; i++) {
@@ -2943,7 +2943,7 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && mem->wait && !dpari_hx_again(x, i)) {
+        if (mem && mem->wait && !dpari_hx_seen_before(x, i)) {
             const dpar_status waited = mem->wait(mem->ctx);
             if (status == DPAR_OK) {
                 status = waited;
@@ -2980,7 +2980,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && !dpari_hx_again(x, i)) {
+        if (mem && !dpari_hx_seen_before(x, i)) {
             const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
             if (status == DPAR_OK) {
                 status = pinned;
@@ -3700,7 +3700,7 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
     if (x->reached > 0) {
@@ -3748,7 +3748,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
             return status;
         }
     }
-    return dpari_hx_meet_near(x, &x->work[n]);
+    return dpari_hx_sync_near(x, &x->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
@@ -3758,7 +3758,7 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
     dpar_status status = DPAR_OK;
     int32_t i;
     x->now = s;
-    status = dpari_hx_meet_near(x, NULL);
+    status = dpari_hx_sync_near(x, NULL);
     for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *flow = &peer->flow[s];
@@ -3820,7 +3820,7 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *peer = &x->peer[i];
     const dpari_hx_line *line = &peer->line[x->step[s].line];
@@ -3859,7 +3859,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
             if (flow->taken) {
                 continue;
             }
-            status = dpari_hx_meet(x, i, s, pass);
+            status = dpari_hx_await_ready(x, i, s, pass);
             if (status == DPAR_MORE) {
                 all = DPAR_MORE;
             } else if (status != DPAR_OK) {
@@ -3940,7 +3940,7 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
     const dpari_hx_step *step = &x->step[s];
@@ -4004,14 +4004,14 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
 }
 
 /* Marks the exchange as ended. */
-static void dpari_hx_over(dpar_halo_plan *x)
+static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
     dpari_rest_drop(x->c, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status status)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -4021,21 +4021,21 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status statu
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    dpari_hx_over(x);
+    dpari_hx_mark_ended(x);
     return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
 {
-    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
     if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
         status = dpari_hx_begin_step(x, x->next);
     } else if (status == DPAR_OK) {
-        dpari_hx_over(x);
+        dpari_hx_mark_ended(x);
     }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_drop(x, status);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
@@ -4044,7 +4044,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     dpar_halo_plan *x = (dpar_halo_plan *)before;
     dpar_status status = DPAR_OK;
     while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        status = dpari_hx_on(x, 1);
+        status = dpari_hx_next_step(x, 1);
     }
     return status;
 }
@@ -4054,7 +4054,7 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status status = DPAR_OK;
     while (status == DPAR_OK && x->active) {
-        status = dpari_hx_on(x, wait);
+        status = dpari_hx_next_step(x, wait);
     }
     return status;
 }
@@ -4105,7 +4105,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     if (status == DPAR_OK && dpari_hx_unposted(x)) {
         dpari_rest_leave(x->c, dpari_hx_post_rest, x);
     }
-    return status == DPAR_OK ? status : dpari_hx_drop(x, status);
+    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
@@ -4158,7 +4158,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
     if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
         x->active = x->messages = 0;
@@ -4168,12 +4168,12 @@ static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
@@ -4208,7 +4208,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
         /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_drop(x, status);
+        status = dpari_hx_abandon(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
@@ -5043,7 +5043,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
 
 /* Exchanges records of so many words with the peers: sends the second half of x->record, which
  * dpari_hx_to_peer divides, and receives the first. */
-static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status status;
@@ -5131,7 +5131,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
     dpar_status status;
@@ -5149,7 +5149,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
                                        8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    status = dpari_hx_swap(x, words);
+    status = dpari_hx_exchange_records(x, words);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5572,7 +5572,7 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status status;
@@ -5591,7 +5591,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    status = dpari_hx_swap(x, words);
+    status = dpari_hx_exchange_records(x, words);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5658,7 +5658,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = 1;
     }
-    status = dpari_hx_swap_places(x, why);
+    status = dpari_hx_exchange_places(x, why);
     if (status == DPAR_OK) {
         status = dpari_hx_pin_plan(x, why);
     }
@@ -5672,7 +5672,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     int64_t at = 0;
     dpar_status status = dpari_hx_find_node(x);
     if (status == DPAR_OK) {
-        status = dpari_hx_swap_arrays(x);
+        status = dpari_hx_exchange_arrays(x);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, x->c->why.text);
@@ -6573,8 +6573,8 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
 
 /* Returns the number of points in a dim that are own or filled by exchanges and mirrors. Points
  * beyond open ends need no memory. */
-static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *grid, const dpar_grid_field *field,
-                                       int32_t d)
+static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                               int32_t d)
 {
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
@@ -6608,7 +6608,7 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_met(grid, &shape->field, next) : shape->components;
+        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
                 return dpari_wrong(
@@ -6653,7 +6653,7 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
 /* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
  * are. The shape is therefore the same for all kinds of memory, and peers never read them in
  * place. */
-static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
     const int32_t type = grid->desc.type;
     dpar_grid_field none;
@@ -6719,7 +6719,7 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK || desc->type == 0) {
         return status;
     }
-    return dpari_gx_plain(*grid, comm->rank, why);
+    return dpari_gx_make_plain(*grid, comm->rank, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
@@ -6968,8 +6968,8 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 
 /* Returns a known array that has elements in common with an array at `at` whose points are between
  * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
-static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
-                                       int64_t low, int64_t high)
+static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                            void *at, int64_t low, int64_t high)
 {
     dpar_halo_field field[2];
     int64_t span[8];
@@ -6998,8 +6998,8 @@ static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shap
 static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_met_by(grid, &grid->plain, at, address + grid->plain_low,
-                           address + grid->plain_high);
+    return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
+                                address + grid->plain_high);
 }
 
 /* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
@@ -7017,7 +7017,7 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
 }
 
 /* Returns the plan of the exchange in progress that u takes part in, or NULL. */
-static dpari_gx_plan *dpari_gx_way(const dpari_gx *grid, const void *u)
+static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
     dpari_gx_plan *plan;
     int32_t i;
@@ -7040,8 +7040,8 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
                                                    int64_t low, int64_t high, dpar_why *why)
 {
     const int32_t rank = grid->head.comm->rank;
-    const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
-    if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
+    const dpari_gx_array *array = dpari_gx_overlapping(grid, shape, at, low, high);
+    if (dpari_gx_in_progress(grid, at) || (array && dpari_gx_in_progress(grid, array->at))) {
         return dpari_wrong(
             why,
             "dpar_grid_attach: rank %d has an exchange of the array at this address that "
@@ -7059,7 +7059,8 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
 }
 
 /* Allocates the entry of one more array, and a shape in case it has a new one. */
-static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                 dpar_why *why)
 {
     dpari_gx_page *page = grid->pages;
     *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
@@ -7086,7 +7087,7 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *sha
     dpari_gx_plan *plan;
     int32_t i;
     for (;;) {
-        array = dpari_gx_met_by(grid, shape, u, low, high);
+        array = dpari_gx_overlapping(grid, shape, u, low, high);
         if (array == NULL) {
             return;
         }
@@ -7183,7 +7184,7 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     const dpar_comm *comm = grid->head.comm;
     const int64_t bytes = dpar_type_bytes(adding->type);
     int64_t low, high;
-    dpar_status status = dpari_gx_room(grid, &adding->fresh, why);
+    dpar_status status = dpari_gx_new_entry(grid, &adding->fresh, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7725,8 +7726,8 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 /* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
  * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
  * desc.check. Collective. */
-static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, int32_t n,
-                                            int32_t depth, dpari_gx_plan **plan)
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                      int32_t depth, dpari_gx_plan **plan)
 {
     dpari_gx_numbers given;
     dpar_why why;
@@ -7745,8 +7746,8 @@ static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, i
 }
 
 /* Finds or makes the plan of an exchange, and binds the arrays to it. */
-static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
-                                 dpari_gx_plan **plan)
+static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
+                                      dpari_gx_plan **plan)
 {
     dpar_status status;
     int32_t i;
@@ -7755,7 +7756,7 @@ static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, i
     }
     *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
     if (!*plan || grid->desc.check) {
-        status = dpari_gx_look(grid, list, n, depth, plan);
+        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
         if (status != DPAR_OK) {
             return status;
         }
@@ -7780,7 +7781,7 @@ static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, i
 
 /* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
  * current array, binds it again and returns 1. */
-static int dpari_gx_back(dpari_gx *grid, void *u)
+static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
     if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
@@ -7795,11 +7796,12 @@ static int dpari_gx_back(dpari_gx *grid, void *u)
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *grid, void *const *list, int32_t n)
+static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
+                                                  int32_t n)
 {
     int32_t i;
     for (i = 0; list && i < n; i++) {
-        if (dpari_gx_way(grid, list[i])) {
+        if (dpari_gx_in_progress(grid, list[i])) {
             return dpari_comm_wrong(
                 grid->head.comm,
                 "grid: an exchange of array %d of the list of %d has begun and not ended; call "
@@ -7815,12 +7817,12 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
                                   dpari_gx_plan **plan)
 {
     if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_way(grid, list, count);
+        const dpar_status status = dpari_gx_check_idle(grid, list, count);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_gx_take(grid, list, count, depth, plan);
+    return dpari_gx_bind_plan(grid, list, count, depth, plan);
 }
 
 /* Exchanges some arrays, from begin to end. */
@@ -7844,7 +7846,7 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    if (g->now == u || dpari_gx_back(g, u)) {
+    if (g->now == u || dpari_gx_rebind(g, u)) {
         return dpar_halo_plan_exchange(g->now_exchange);
     }
     return dpari_gx_run(g, &u, 1, 0);
@@ -7896,7 +7898,7 @@ static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_g
     if (!grid) {
         return DPAR_E_ARG;
     }
-    *plan = dpari_gx_way(grid, array);
+    *plan = dpari_gx_in_progress(grid, array);
     if (!*plan) {
         return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
     }
@@ -7933,7 +7935,7 @@ DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan;
-    if (!g || dpari_gx_take(g, list, n, 0, &plan) != DPAR_OK) {
+    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
         return NULL;
     }
     return plan->exchange;

@@ -537,8 +537,8 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
 
 /* Returns the number of points in a dim that are own or filled by exchanges and mirrors. Points
  * beyond open ends need no memory. */
-static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *grid, const dpar_grid_field *field,
-                                       int32_t d)
+static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                               int32_t d)
 {
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
@@ -572,7 +572,7 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_met(grid, &shape->field, next) : shape->components;
+        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
                 return dpari_wrong(
@@ -617,7 +617,7 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
 /* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
  * are. The shape is therefore the same for all kinds of memory, and peers never read them in
  * place. */
-static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
     const int32_t type = grid->desc.type;
     dpar_grid_field none;
@@ -683,7 +683,7 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK || desc->type == 0) {
         return status;
     }
-    return dpari_gx_plain(*grid, comm->rank, why);
+    return dpari_gx_make_plain(*grid, comm->rank, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
@@ -932,8 +932,8 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 
 /* Returns a known array that has elements in common with an array at `at` whose points are between
  * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
-static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
-                                       int64_t low, int64_t high)
+static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                            void *at, int64_t low, int64_t high)
 {
     dpar_halo_field field[2];
     int64_t span[8];
@@ -962,8 +962,8 @@ static dpari_gx_array *dpari_gx_met_by(const dpari_gx *grid, const dpari_gx_shap
 static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_met_by(grid, &grid->plain, at, address + grid->plain_low,
-                           address + grid->plain_high);
+    return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
+                                address + grid->plain_high);
 }
 
 /* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
@@ -981,7 +981,7 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
 }
 
 /* Returns the plan of the exchange in progress that u takes part in, or NULL. */
-static dpari_gx_plan *dpari_gx_way(const dpari_gx *grid, const void *u)
+static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
     dpari_gx_plan *plan;
     int32_t i;
@@ -1004,8 +1004,8 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
                                                    int64_t low, int64_t high, dpar_why *why)
 {
     const int32_t rank = grid->head.comm->rank;
-    const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
-    if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
+    const dpari_gx_array *array = dpari_gx_overlapping(grid, shape, at, low, high);
+    if (dpari_gx_in_progress(grid, at) || (array && dpari_gx_in_progress(grid, array->at))) {
         return dpari_wrong(
             why,
             "dpar_grid_attach: rank %d has an exchange of the array at this address that "
@@ -1023,7 +1023,8 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
 }
 
 /* Allocates the entry of one more array, and a shape in case it has a new one. */
-static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                 dpar_why *why)
 {
     dpari_gx_page *page = grid->pages;
     *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
@@ -1050,7 +1051,7 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *sha
     dpari_gx_plan *plan;
     int32_t i;
     for (;;) {
-        array = dpari_gx_met_by(grid, shape, u, low, high);
+        array = dpari_gx_overlapping(grid, shape, u, low, high);
         if (array == NULL) {
             return;
         }
@@ -1147,7 +1148,7 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     const dpar_comm *comm = grid->head.comm;
     const int64_t bytes = dpar_type_bytes(adding->type);
     int64_t low, high;
-    dpar_status status = dpari_gx_room(grid, &adding->fresh, why);
+    dpar_status status = dpari_gx_new_entry(grid, &adding->fresh, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1689,8 +1690,8 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 /* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
  * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
  * desc.check. Collective. */
-static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, int32_t n,
-                                            int32_t depth, dpari_gx_plan **plan)
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                      int32_t depth, dpari_gx_plan **plan)
 {
     dpari_gx_numbers given;
     dpar_why why;
@@ -1709,8 +1710,8 @@ static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *grid, void *const *list, i
 }
 
 /* Finds or makes the plan of an exchange, and binds the arrays to it. */
-static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
-                                 dpari_gx_plan **plan)
+static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
+                                      dpari_gx_plan **plan)
 {
     dpar_status status;
     int32_t i;
@@ -1719,7 +1720,7 @@ static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, i
     }
     *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
     if (!*plan || grid->desc.check) {
-        status = dpari_gx_look(grid, list, n, depth, plan);
+        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
         if (status != DPAR_OK) {
             return status;
         }
@@ -1744,7 +1745,7 @@ static dpar_status dpari_gx_take(dpari_gx *grid, void *const *list, int32_t n, i
 
 /* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
  * current array, binds it again and returns 1. */
-static int dpari_gx_back(dpari_gx *grid, void *u)
+static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
     if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
@@ -1759,11 +1760,12 @@ static int dpari_gx_back(dpari_gx *grid, void *u)
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *grid, void *const *list, int32_t n)
+static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
+                                                  int32_t n)
 {
     int32_t i;
     for (i = 0; list && i < n; i++) {
-        if (dpari_gx_way(grid, list[i])) {
+        if (dpari_gx_in_progress(grid, list[i])) {
             return dpari_comm_wrong(
                 grid->head.comm,
                 "grid: an exchange of array %d of the list of %d has begun and not ended; call "
@@ -1779,12 +1781,12 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
                                   dpari_gx_plan **plan)
 {
     if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_way(grid, list, count);
+        const dpar_status status = dpari_gx_check_idle(grid, list, count);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_gx_take(grid, list, count, depth, plan);
+    return dpari_gx_bind_plan(grid, list, count, depth, plan);
 }
 
 /* Exchanges some arrays, from begin to end. */
@@ -1808,7 +1810,7 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    if (g->now == u || dpari_gx_back(g, u)) {
+    if (g->now == u || dpari_gx_rebind(g, u)) {
         return dpar_halo_plan_exchange(g->now_exchange);
     }
     return dpari_gx_run(g, &u, 1, 0);
@@ -1860,7 +1862,7 @@ static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_g
     if (!grid) {
         return DPAR_E_ARG;
     }
-    *plan = dpari_gx_way(grid, array);
+    *plan = dpari_gx_in_progress(grid, array);
     if (!*plan) {
         return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
     }
@@ -1897,7 +1899,7 @@ DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan;
-    if (!g || dpari_gx_take(g, list, n, 0, &plan) != DPAR_OK) {
+    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
         return NULL;
     }
     return plan->exchange;

@@ -126,7 +126,7 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
 
 /* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
  * only the factors that the steps after it can still correct. */
-static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
     if (k == sums->n) {
@@ -138,7 +138,7 @@ static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *sums, int32_t k, int64_t sum
                        dpari_floor_div(sums->high - sum - sums->lowest[k], sums->step[k]));
     for (; t <= last && sums->left > 0; t++) {
         sums->left--;
-        if (dpari_hx_meets(sums, k + 1, sum + t * sums->step[k])) {
+        if (dpari_hx_can_reach(sums, k + 1, sum + t * sums->step[k])) {
             return 1;
         }
     }
@@ -168,7 +168,7 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
     sums.low = 1 - b->unit;
     sums.high = a->unit - 1;
     sums.left = *left - DPARI_HX_PAIR;
-    meet = dpari_hx_meets(&sums, 0, b->base - a->base);
+    meet = dpari_hx_can_reach(&sums, 0, b->base - a->base);
     *left = sums.left;
     return meet;
 }

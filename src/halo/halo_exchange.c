@@ -769,7 +769,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
 
 /* Exchanges records of so many words with the peers: sends the second half of x->record, which
  * dpari_hx_to_peer divides, and receives the first. */
-static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status status;
@@ -857,7 +857,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
     dpar_status status;
@@ -875,7 +875,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
                                        8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    status = dpari_hx_swap(x, words);
+    status = dpari_hx_exchange_records(x, words);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1298,7 +1298,7 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status status;
@@ -1317,7 +1317,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    status = dpari_hx_swap(x, words);
+    status = dpari_hx_exchange_records(x, words);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1384,7 +1384,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = 1;
     }
-    status = dpari_hx_swap_places(x, why);
+    status = dpari_hx_exchange_places(x, why);
     if (status == DPAR_OK) {
         status = dpari_hx_pin_plan(x, why);
     }
@@ -1398,7 +1398,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     int64_t at = 0;
     dpar_status status = dpari_hx_find_node(x);
     if (status == DPAR_OK) {
-        status = dpari_hx_swap_arrays(x);
+        status = dpari_hx_exchange_arrays(x);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, x->c->why.text);

@@ -103,7 +103,7 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, i
 }
 
 /* True if an earlier field uses the same device memory. */
-static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
+static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f; i++) {
@@ -123,7 +123,7 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && mem->wait && !dpari_hx_again(x, i)) {
+        if (mem && mem->wait && !dpari_hx_seen_before(x, i)) {
             const dpar_status waited = mem->wait(mem->ctx);
             if (status == DPAR_OK) {
                 status = waited;
@@ -160,7 +160,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && !dpari_hx_again(x, i)) {
+        if (mem && !dpari_hx_seen_before(x, i)) {
             const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
             if (status == DPAR_OK) {
                 status = pinned;

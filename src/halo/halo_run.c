@@ -329,7 +329,7 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
     if (x->reached > 0) {
@@ -377,7 +377,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
             return status;
         }
     }
-    return dpari_hx_meet_near(x, &x->work[n]);
+    return dpari_hx_sync_near(x, &x->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
@@ -387,7 +387,7 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
     dpar_status status = DPAR_OK;
     int32_t i;
     x->now = s;
-    status = dpari_hx_meet_near(x, NULL);
+    status = dpari_hx_sync_near(x, NULL);
     for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *flow = &peer->flow[s];
@@ -449,7 +449,7 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *peer = &x->peer[i];
     const dpari_hx_line *line = &peer->line[x->step[s].line];
@@ -488,7 +488,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
             if (flow->taken) {
                 continue;
             }
-            status = dpari_hx_meet(x, i, s, pass);
+            status = dpari_hx_await_ready(x, i, s, pass);
             if (status == DPAR_MORE) {
                 all = DPAR_MORE;
             } else if (status != DPAR_OK) {
@@ -569,7 +569,7 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
     const dpari_hx_step *step = &x->step[s];
@@ -633,14 +633,14 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
 }
 
 /* Marks the exchange as ended. */
-static void dpari_hx_over(dpar_halo_plan *x)
+static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
     dpari_rest_drop(x->c, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status status)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -650,21 +650,21 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status statu
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    dpari_hx_over(x);
+    dpari_hx_mark_ended(x);
     return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
 {
-    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
     if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
         status = dpari_hx_begin_step(x, x->next);
     } else if (status == DPAR_OK) {
-        dpari_hx_over(x);
+        dpari_hx_mark_ended(x);
     }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_drop(x, status);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
@@ -673,7 +673,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     dpar_halo_plan *x = (dpar_halo_plan *)before;
     dpar_status status = DPAR_OK;
     while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        status = dpari_hx_on(x, 1);
+        status = dpari_hx_next_step(x, 1);
     }
     return status;
 }
@@ -683,7 +683,7 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status status = DPAR_OK;
     while (status == DPAR_OK && x->active) {
-        status = dpari_hx_on(x, wait);
+        status = dpari_hx_next_step(x, wait);
     }
     return status;
 }
@@ -734,7 +734,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     if (status == DPAR_OK && dpari_hx_unposted(x)) {
         dpari_rest_leave(x->c, dpari_hx_post_rest, x);
     }
-    return status == DPAR_OK ? status : dpari_hx_drop(x, status);
+    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
@@ -787,7 +787,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
     if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
         x->active = x->messages = 0;
@@ -797,12 +797,12 @@ static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
@@ -837,7 +837,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
         /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_drop(x, status);
+        status = dpari_hx_abandon(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */

@@ -147,7 +147,7 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 
 /* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
  * one dim past the box. */
-static void dpari_hx_keep_off(dpari_hx_walk *walk, const dpar_transfer *transfer)
+static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
@@ -218,7 +218,7 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
             return 1;
         }
         if (transfer->peer != walk->rank) {
-            dpari_hx_keep_off(walk, transfer);
+            dpari_hx_avoid(walk, transfer);
             return 1;
         }
         walk->rest = *transfer;
