@@ -5581,13 +5581,14 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &x->peer[i].flow[s];
-            r[0] = (int64_t)flow->hash[1];
+            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
             r[1] = (int64_t)flow->hash[0];
-            r[2] = flow->out_at[0];
+            r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
             r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            /* 1 if this rank's device reaches the peer's memory */
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
@@ -7559,35 +7560,43 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_pla
     }
 }
 
-/* Does the local part of planning: allocates memory and describes the plan. */
+/* Reports that the memory of a plan cannot be allocated. */
+static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
+{
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
+                     bytes);
+}
+
+/* Does the local part of planning: allocates memory and describes the plan. *plan is allocated,
+ * even if a later step fails, or NULL. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
-    int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
-    dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
+    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
+    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
     int32_t i;
-    *plan = p;
-    if (p) {
-        (void)dpari_gx_lay_out(p, n, depth);
-        for (i = 0; i < n; i++) {
-            p->at[i] = list[i];
-            p->shape[i] = dpari_gx_shape_at(grid, list[i]);
-            dpari_gx_field_of(grid, p, i);
-        }
-        p->mirrors = dpari_gx_mirrors(grid, p->shape, n, depth, NULL);
-        dpari_gx_lay_out_rest(grid, p);
-        bytes = p->rest_bytes;
+    *plan = made;
+    if (!made) {
+        return dpari_gx_no_memory(bytes, why);
     }
-    if (p && bytes > 0) {
-        p->rest = dpari_os_pages(bytes);
-        dpari_gx_lay_out_rest(grid, p);
+    (void)dpari_gx_lay_out(made, n, depth);
+    for (i = 0; i < n; i++) {
+        made->at[i] = list[i];
+        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
+        dpari_gx_field_of(grid, made, i);
     }
-    if (!p || (bytes > 0 && !p->rest)) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
-                         bytes);
+    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
+    dpari_gx_lay_out_rest(grid, made);
+    if (made->rest_bytes == 0) {
+        return DPAR_OK;
     }
-    (void)dpari_gx_mirrors(grid, p->shape, n, depth, p->mirror);
+    made->rest = dpari_os_pages(made->rest_bytes);
+    if (!made->rest) {
+        return dpari_gx_no_memory(made->rest_bytes, why);
+    }
+    dpari_gx_lay_out_rest(grid, made);
+    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
     return DPAR_OK;
 }
 

@@ -1307,13 +1307,14 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &x->peer[i].flow[s];
-            r[0] = (int64_t)flow->hash[1];
+            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
             r[1] = (int64_t)flow->hash[0];
-            r[2] = flow->out_at[0];
+            r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
             r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            /* 1 if this rank's device reaches the peer's memory */
             r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
