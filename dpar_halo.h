@@ -848,7 +848,8 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *c, *node;
+    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
@@ -856,7 +857,7 @@ struct dpar_halo_plan {
     dpari_hx_array *array;
     unsigned char **part; /* two for each field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in c of each rank of the node, or of each that is
+    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
      * reached */
     int32_t *peer_of;
     dpari_hx_item *item;
@@ -2955,8 +2956,8 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
             x->count, x->rank, dpar_status_text(status));
-        dpar_comm_abort(x->c, status, why.text);
-        if (x->node != x->c) {
+        dpar_comm_abort(x->comm, status, why.text);
+        if (x->node != x->comm) {
             dpar_comm_abort(x->node, status, why.text);
         }
     }
@@ -3400,7 +3401,7 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 /* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
-    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
@@ -3410,7 +3411,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
     int32_t i;
     for (i = 0; i < x->node->size; i++) {
         if (group->world_rank[i] == world) {
-            return x->node == x->c ? i : x->peer_of[x->c->size + i];
+            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
         }
     }
     return -1;
@@ -3473,12 +3474,12 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
     } else {
         dpar_text_put(&text, " runs ");
         dpari_hx_put_kind(&text, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", x->c->rank);
+        dpari_text_print(&text, ", rank %d ", x->comm->rank);
         dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
     status = dpari_group_break(group, status, why.text);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -3487,8 +3488,8 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -3499,11 +3500,11 @@ static void dpari_hx_progress(void *exchange)
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
-    if (x->node != x->c) {
+    if (x->node != x->comm) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        (void)x->c->engine.progress(x->c, 0);
+        (void)x->comm->engine.progress(x->comm, 0);
     }
 }
 
@@ -3531,7 +3532,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
-    wait.comm = x->c;
+    wait.comm = x->comm;
     wait.group = dpari_group_of(x->node);
     wait.peer = p->world;
     wait.ready = &p->line[x->step[x->now].line].ready;
@@ -3568,7 +3569,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_MORE;
     }
     x->looked = now;
-    status = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
+    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
         status = dpari_hx_fail(x, status, peer, NULL);
     }
@@ -3704,8 +3705,8 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
     if (x->reached > 0) {
-        status =
-            x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
+                                            x->reached, work);
         if (work) {
             x->messages += status == DPAR_OK;
         } else if (status >= 0) {
@@ -3743,7 +3744,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     }
     x->messages = n;
     if (n > 0) {
-        const dpar_status status = dpari_batch_checked(x->c, x->call, n, x->work);
+        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
         if (status != DPAR_OK) {
             return status;
         }
@@ -3998,8 +3999,8 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
  * may then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *x)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
+        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
     }
 }
 
@@ -4007,7 +4008,7 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
 static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
-    dpari_rest_drop(x->c, x);
+    dpari_rest_drop(x->comm, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
@@ -4078,9 +4079,9 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     }
     if (x->active) {
         return dpari_comm_wrong(
-            x->c, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
+            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
     }
-    status = dpari_rest_post(x->c);
+    status = dpari_rest_post(x->comm);
     if (status != DPAR_OK) {
         return status;
     }
@@ -4103,7 +4104,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
         status = dpari_hx_begin_step(x, x->next);
     }
     if (status == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
     }
     return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
@@ -4123,7 +4124,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
             "DPAR_MIN",
             op);
@@ -4131,8 +4132,9 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
             return dpari_comm_wrong(
-                x->c, "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined",
-                i, dpar_type_name(x->field[i].type));
+                x->comm,
+                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
+                dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -4160,7 +4162,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
  * and nothing is touched. */
 static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
-    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
@@ -4194,18 +4196,18 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
     if (!x) {
         return DPAR_OK;
     }
-    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     status = dpari_hx_broken(x);
     if (x->active && status == DPAR_OK) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             x->count);
     }
     if (status == DPAR_OK) {
-        status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
+        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
         /* otherwise the end of the communicator would wait for its messages */
         status = dpari_hx_abandon(x, status);
@@ -4214,7 +4216,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
     return dpari_object_end(status, x->owned);
 }
 
@@ -5061,7 +5063,7 @@ static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    status = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5095,7 +5097,7 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
         }
     }
     x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->c->size; i++) {
+    for (i = 0; i < x->comm->size; i++) {
         if (x->peer_of[i]) {
             x->peer[x->peers].rank = i;
             x->peer[x->peers].world = -1;
@@ -5108,8 +5110,8 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *group = dpari_group_of(x->node);
-    const int apart = x->node != x->c;
-    int32_t *rank_of = x->peer_of + x->c->size; /* rank in x->c of each rank of the node */
+    const int apart = x->node != x->comm;
+    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
     int32_t i;
     if (!x->world) {
         return DPAR_OK;
@@ -5117,13 +5119,13 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
     if (apart) {
         const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
         if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(x->c, status, x->node->why.text);
+            dpar_comm_abort(x->comm, status, x->node->why.text);
             return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
@@ -5505,7 +5507,7 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
 {
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
             break;
         }
     }
@@ -5519,12 +5521,12 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->c;
+    dpar_comm *of = x->world ? x->node : x->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    x->in_order = !x->world && x->c->mem != NULL;
+    x->in_order = !x->world && x->comm->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
                of->engine.alloc_shared != NULL;
     turns += x->nears;
@@ -5589,7 +5591,8 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
+            r[7] = x->nears &&
+                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
         }
     }
     status = dpari_hx_exchange_records(x, words);
@@ -5612,12 +5615,13 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
             peer->staging = memory + (x->staging - x->memory);
             peer->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            peer->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, peer->rank);
+            peer->staging =
+                (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
             peer->reached = peer->staging != NULL;
             peer->turn = r[5];
         }
         if (peer->reached) {
-            x->peer_of[x->c->size + x->reached++] = peer->rank;
+            x->peer_of[x->comm->size + x->reached++] = peer->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *flow = &peer->flow[s];
@@ -5663,7 +5667,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
     if (status == DPAR_OK) {
         status = dpari_hx_pin_plan(x, why);
     }
-    return dpari_agree(x->c, status, why);
+    return dpari_agree(x->comm, status, why);
 }
 
 /* The collective part of planning, after the ranks have agreed on the fields. */
@@ -5676,21 +5680,21 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
         status = dpari_hx_exchange_arrays(x);
     }
     if (status != DPAR_OK) {
-        return dpari_repeat(status, why, x->c->why.text);
+        return dpari_repeat(status, why, x->comm->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    status = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
     if (status == DPAR_OK) {
         status = dpari_hx_connect(x, why);
     }
     if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
         }
         return status;
     }
@@ -5788,7 +5792,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     int32_t i;
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(size, memory, &bytes);
-    x->c = comm;
+    x->comm = comm;
     x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
@@ -5873,18 +5877,18 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     }
     if (f < 0 || f >= x->fields) {
         return dpari_comm_wrong(
-            x->c, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
             x->fields - 1);
     }
     if (x->active) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             x->count);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->c,
+        return dpari_comm_wrong(x->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
                                 f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
@@ -5894,7 +5898,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);
@@ -5936,14 +5940,14 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
     int64_t times = 1, k;
     int32_t i, j;
     for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
-        *status = dpar_barrier(x->c, NULL);
+        *status = dpar_barrier(x->comm, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *status == DPAR_OK; k++) {
             *status = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*status == DPAR_OK) {
-            *status = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
         if (i == -2) {
             times = 3;

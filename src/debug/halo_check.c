@@ -416,13 +416,13 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
-    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    dpar_status st = dpar_all_reduce(x->comm, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
     if (st == DPAR_OK && first != INT64_MAX) {
-        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+        st = dpar_broadcast(x->comm, found->text, (int64_t)sizeof found->text, DPAR_U8,
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, x->comm->why.text);
     }
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
@@ -456,9 +456,9 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     dpar_status st, kept;
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
-    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    st = dpar_comm_alloc(x->comm, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_repeat(st, why, x->c->why.text);
+        (void)dpari_repeat(st, why, x->comm->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
@@ -469,7 +469,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
         st = dpari_hx_keep(x, was, 0);
     }
     kept = st;
-    st = dpari_agree(x->c, st, why);
+    st = dpari_agree(x->comm, st, why);
     if (st == DPAR_OK) {
         st = dpar_halo_plan_exchange(x);
     }
@@ -482,9 +482,9 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     }
     if (memory) {
         (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
-        dpar_comm_release(x->c, memory);
+        dpar_comm_release(x->comm, memory);
     }
-    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
+    st = dpari_agree(x->comm, st == DPAR_OK ? kept : st, why);
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
@@ -833,7 +833,7 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
     int64_t most = 0;
     dpar_box own, all;
     int32_t r;
-    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+    for (r = x->rank; r < (x->rank == 0 ? x->comm->size : x->rank + 1); r++) {
         if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
             most = dpari_most(most, dpari_hx_volume(&all) * point);
         }
@@ -862,7 +862,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
     int32_t pass, r;
     for (pass = 0; pass < 3; pass++) {
         const int32_t f = dpari_hx_pass_field(w, pass);
-        for (r = 0; f >= 0 && r < x->c->size; r++) {
+        for (r = 0; f >= 0 && r < x->comm->size; r++) {
             const dpar_halo *h = x->field[f].halo;
             if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
                 continue;
@@ -871,7 +871,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
                 now = dpari_hx_collect(x, w, f);
             } else {
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+                now = dpar_recv(x->comm, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
             if (st == DPAR_OK) {
                 st = now;
@@ -899,7 +899,7 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
             if (st == DPAR_OK) {
                 st = now;
             }
-            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            now = dpar_send(x->comm, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
             if (st == DPAR_OK) {
                 st = now;
             }
@@ -937,7 +937,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     d = dpari_hx_pass_field(&w, 1);
     local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
-    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = dpar_comm_alloc(x->comm, bytes, &memory);
     if (st == DPAR_OK) {
         st = dpari_hx_pin(x, memory, bytes, 1);
     }
@@ -947,7 +947,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(x->c, st, NULL);
+    st = dpari_agree(x->comm, st, NULL);
     for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
@@ -955,10 +955,10 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     if (x->rank != 0 && st == DPAR_OK) {
         st = dpari_hx_compare_send(x, &w);
     }
-    st = dpari_agree(x->c, st, NULL);
+    st = dpari_agree(x->comm, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
-        dpar_comm_release(x->c, memory);
+        dpar_comm_release(x->comm, memory);
     }
     return st;
 }
@@ -973,10 +973,10 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
         st = dpari_hx_compare_field(x, f, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(x->comm, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+        return dpari_repeat(st, why, x->comm->why.text);
     }
     return found.text[0] == 0 ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }

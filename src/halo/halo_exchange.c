@@ -787,7 +787,7 @@ static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    status = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
     if (status != DPAR_OK) {
         return status;
     }
@@ -821,7 +821,7 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
         }
     }
     x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->c->size; i++) {
+    for (i = 0; i < x->comm->size; i++) {
         if (x->peer_of[i]) {
             x->peer[x->peers].rank = i;
             x->peer[x->peers].world = -1;
@@ -834,8 +834,8 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *group = dpari_group_of(x->node);
-    const int apart = x->node != x->c;
-    int32_t *rank_of = x->peer_of + x->c->size; /* rank in x->c of each rank of the node */
+    const int apart = x->node != x->comm;
+    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
     int32_t i;
     if (!x->world) {
         return DPAR_OK;
@@ -843,13 +843,13 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
     if (apart) {
         const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
         if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(x->c, status, x->node->why.text);
+            dpar_comm_abort(x->comm, status, x->node->why.text);
             return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
@@ -1231,7 +1231,7 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
 {
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
             break;
         }
     }
@@ -1245,12 +1245,12 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->c;
+    dpar_comm *of = x->world ? x->node : x->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    x->in_order = !x->world && x->c->mem != NULL;
+    x->in_order = !x->world && x->comm->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
                of->engine.alloc_shared != NULL;
     turns += x->nears;
@@ -1315,7 +1315,8 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
+            r[7] = x->nears &&
+                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
         }
     }
     status = dpari_hx_exchange_records(x, words);
@@ -1338,12 +1339,13 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
             peer->staging = memory + (x->staging - x->memory);
             peer->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            peer->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, peer->rank);
+            peer->staging =
+                (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
             peer->reached = peer->staging != NULL;
             peer->turn = r[5];
         }
         if (peer->reached) {
-            x->peer_of[x->c->size + x->reached++] = peer->rank;
+            x->peer_of[x->comm->size + x->reached++] = peer->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *flow = &peer->flow[s];
@@ -1389,7 +1391,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
     if (status == DPAR_OK) {
         status = dpari_hx_pin_plan(x, why);
     }
-    return dpari_agree(x->c, status, why);
+    return dpari_agree(x->comm, status, why);
 }
 
 /* The collective part of planning, after the ranks have agreed on the fields. */
@@ -1402,21 +1404,21 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
         status = dpari_hx_exchange_arrays(x);
     }
     if (status != DPAR_OK) {
-        return dpari_repeat(status, why, x->c->why.text);
+        return dpari_repeat(status, why, x->comm->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    status = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
     if (status == DPAR_OK) {
         status = dpari_hx_connect(x, why);
     }
     if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
         }
         return status;
     }
@@ -1514,7 +1516,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     int32_t i;
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(size, memory, &bytes);
-    x->c = comm;
+    x->comm = comm;
     x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
@@ -1599,18 +1601,18 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     }
     if (f < 0 || f >= x->fields) {
         return dpari_comm_wrong(
-            x->c, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
             x->fields - 1);
     }
     if (x->active) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             x->count);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->c,
+        return dpari_comm_wrong(x->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
                                 f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
@@ -1620,7 +1622,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);

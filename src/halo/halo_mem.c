@@ -135,8 +135,8 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
             x->count, x->rank, dpar_status_text(status));
-        dpar_comm_abort(x->c, status, why.text);
-        if (x->node != x->c) {
+        dpar_comm_abort(x->comm, status, why.text);
+        if (x->node != x->comm) {
             dpar_comm_abort(x->node, status, why.text);
         }
     }

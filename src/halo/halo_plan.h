@@ -182,7 +182,8 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *c, *node;
+    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
@@ -190,7 +191,7 @@ struct dpar_halo_plan {
     dpari_hx_array *array;
     unsigned char **part; /* two for each field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in c of each rank of the node, or of each that is
+    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
      * reached */
     int32_t *peer_of;
     dpari_hx_item *item;

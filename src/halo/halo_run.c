@@ -29,7 +29,7 @@
 /* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
-    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
@@ -39,7 +39,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
     int32_t i;
     for (i = 0; i < x->node->size; i++) {
         if (group->world_rank[i] == world) {
-            return x->node == x->c ? i : x->peer_of[x->c->size + i];
+            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
         }
     }
     return -1;
@@ -102,12 +102,12 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
     } else {
         dpar_text_put(&text, " runs ");
         dpari_hx_put_kind(&text, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", x->c->rank);
+        dpari_text_print(&text, ", rank %d ", x->comm->rank);
         dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
     status = dpari_group_break(group, status, why.text);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -116,8 +116,8 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -128,11 +128,11 @@ static void dpari_hx_progress(void *exchange)
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
-    if (x->node != x->c) {
+    if (x->node != x->comm) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        (void)x->c->engine.progress(x->c, 0);
+        (void)x->comm->engine.progress(x->comm, 0);
     }
 }
 
@@ -160,7 +160,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
-    wait.comm = x->c;
+    wait.comm = x->comm;
     wait.group = dpari_group_of(x->node);
     wait.peer = p->world;
     wait.ready = &p->line[x->step[x->now].line].ready;
@@ -197,7 +197,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_MORE;
     }
     x->looked = now;
-    status = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
+    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
         status = dpari_hx_fail(x, status, peer, NULL);
     }
@@ -333,8 +333,8 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
     if (x->reached > 0) {
-        status =
-            x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
+                                            x->reached, work);
         if (work) {
             x->messages += status == DPAR_OK;
         } else if (status >= 0) {
@@ -372,7 +372,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     }
     x->messages = n;
     if (n > 0) {
-        const dpar_status status = dpari_batch_checked(x->c, x->call, n, x->work);
+        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
         if (status != DPAR_OK) {
             return status;
         }
@@ -627,8 +627,8 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
  * may then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *x)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
+        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
     }
 }
 
@@ -636,7 +636,7 @@ static void dpari_hx_break_both(dpar_halo_plan *x)
 static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
-    dpari_rest_drop(x->c, x);
+    dpari_rest_drop(x->comm, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
@@ -707,9 +707,9 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     }
     if (x->active) {
         return dpari_comm_wrong(
-            x->c, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
+            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
     }
-    status = dpari_rest_post(x->c);
+    status = dpari_rest_post(x->comm);
     if (status != DPAR_OK) {
         return status;
     }
@@ -732,7 +732,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
         status = dpari_hx_begin_step(x, x->next);
     }
     if (status == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
     }
     return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
@@ -752,7 +752,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
             "DPAR_MIN",
             op);
@@ -760,8 +760,9 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
             return dpari_comm_wrong(
-                x->c, "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined",
-                i, dpar_type_name(x->field[i].type));
+                x->comm,
+                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
+                dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -789,7 +790,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
  * and nothing is touched. */
 static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
-    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
@@ -823,18 +824,18 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
     if (!x) {
         return DPAR_OK;
     }
-    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     status = dpari_hx_broken(x);
     if (x->active && status == DPAR_OK) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             x->count);
     }
     if (status == DPAR_OK) {
-        status = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
+        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
         /* otherwise the end of the communicator would wait for its messages */
         status = dpari_hx_abandon(x, status);
@@ -843,6 +844,6 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
     return dpari_object_end(status, x->owned);
 }

@@ -29,14 +29,14 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
     int64_t times = 1, k;
     int32_t i, j;
     for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
-        *status = dpar_barrier(x->c, NULL);
+        *status = dpar_barrier(x->comm, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *status == DPAR_OK; k++) {
             *status = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*status == DPAR_OK) {
-            *status = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
         if (i == -2) {
             times = 3;
