@@ -133,7 +133,7 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */
     refused(cart, &d, "parts in desc");
     d = good, d.halo = -1; /* of dpar_grid_make */
-    refused(cart, &d, "halo of -1");
+    refused(cart, &d, "the halo is -1 wide below");
     d = good, d.dims = 2;
     refused(MPI_COMM_WORLD, &d, "has no process grid");
     d.parts[0] = size, d.parts[1] = 1; /* said */

@@ -1157,7 +1157,7 @@ static void pictures(dpar_comm *c)
     d.mem = &mem;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
     CHECK(dpar_grid_array(g, DPAR_F64, NULL) == NULL);
-    says(c->why.text, "a device's memory");
+    says(c->why.text, "desc.mem is not the memory of the communicator");
     if (c->size == 2) { /* of equal cuts the one with whole rows */
         CHECK(g->parts[0] == 2 && g->parts[1] == 1);
     }

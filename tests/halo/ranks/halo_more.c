@@ -554,7 +554,7 @@ static void refusals(dpar_comm *c)
     h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     h.low[1] = 1;
     f.compact_halo = halos;
-    refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
+    refused(c, &f, &o, DPAR_E_ARG, "no place for the corners");
     /* memory that no array has */
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
@@ -574,14 +574,14 @@ static void refusals(dpar_comm *c)
     f.components = 2;
     refused(c, &f, NULL, DPAR_E_ARG, "have the same address");
     f.stride[0] = INT64_MAX / 2;
-    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
+    refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
     f.stride[0] = f.stride[1] = 0;
     f.components = INT32_MAX;
     refused(c, &f, NULL, DPAR_E_RANGE, "at most 2^24 are allowed");
     f.components = 1;
     h.grid.extent[0] = INT64_C(1) << 60;
     h.grid.extent[1] = INT64_C(1) << 40;
-    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
+    refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
 }
 
 /* ---- arrays in each other's way -------------------------------------------------------------- */
