@@ -1296,6 +1296,39 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
     }
 }
 
+/* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
+ * staging memory if this rank's device can reach it. record: what the peer has sent. */
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *x, dpari_hx_peer *peer,
+                                       const int64_t *record, dpar_why *why)
+{
+    unsigned char *memory;
+    if (peer->world >= 0) {
+        memory = (unsigned char *)dpari_at(x->world, (uint64_t)record[6]);
+        if (memory == NULL) {
+            dpar_text text;
+            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_put_unmapped(&text, x->world, (uint64_t)record[6]);
+            return DPAR_E_MEMORY;
+        }
+        peer->line = (dpari_hx_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
+        peer->staging = memory + (x->staging - x->memory);
+        peer->turn = record[5];
+        return DPAR_OK;
+    }
+    if (record[7] && x->nears) { /* both must reach the other's memory */
+        peer->staging =
+            (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
+        peer->reached = peer->staging != NULL;
+        peer->turn = record[5];
+    }
+    if (peer->reached) {
+        x->peer_of[x->comm->size + x->reached] = peer->rank;
+        x->reached++;
+    }
+    return DPAR_OK;
+}
+
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
@@ -1326,26 +1359,9 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
     for (i = 0; i < x->peers; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
-        if (peer->world >= 0) {
-            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
-            if (memory == NULL) {
-                dpar_text text;
-                dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
-                dpari_put_unmapped(&text, x->world, (uint64_t)r[6]);
-                return DPAR_E_MEMORY;
-            }
-            peer->line = (dpari_hx_line *)(void *)memory;
-            peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
-            peer->staging = memory + (x->staging - x->memory);
-            peer->turn = r[5];
-        } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            peer->staging =
-                (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
-            peer->reached = peer->staging != NULL;
-            peer->turn = r[5];
-        }
-        if (peer->reached) {
-            x->peer_of[x->comm->size + x->reached++] = peer->rank;
+        status = dpari_hx_reach_peer(x, peer, r, why);
+        if (status != DPAR_OK) {
+            return status;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *flow = &peer->flow[s];
@@ -1357,11 +1373,12 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
                     x->rank, peer->rank);
             }
             if (peer->world >= 0 || peer->reached) {
-                flow->in_at[0] = flow->in_at[1] = r[2];
+                flow->in_at[0] = r[2];
+                flow->in_at[1] = r[2];
             }
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
 /* Pins all memory of the plan for the devices that hold fields. */

@@ -158,7 +158,10 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
+    if (!x->elsewhere || x->in_order || bytes <= 0) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < x->fields; i++) {
         const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
         if (mem && !dpari_hx_seen_before(x, i)) {
             const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
