@@ -3443,40 +3443,40 @@ static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
                                             const dpari_peer_wait *wait)
 {
     dpari_group *group = dpari_group_of(x->node);
-    const dpari_hx_peer *p = &x->peer[peer];
+    const dpari_hx_peer *peer = &x->peer[number];
     dpar_why why;
     dpar_text text;
     dpar_text_init(&text, why.text, sizeof why.text);
     dpari_text_print(&text, "%s%ld of %d%s%d",
                      x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
                      x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : p->rank);
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
     dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, x->world, p->world);
+        dpari_put_failed(&text, x->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, x->world, p->world);
+        dpari_put_ending(&text, x->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
-            dpari_text_print(&text, "rank %d waits for %s, and", p->rank,
+            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
                              wait->links > 1 ? "others that wait for it" : "it");
         } else {
             dpar_text_put(&text, "it");
         }
         dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
     } else if (wait) {
-        dpari_put_crossed(&text, group, p->world, wait->in);
+        dpari_put_crossed(&text, group, peer->world, wait->in);
         dpar_text_put(&text, " instead");
     } else {
         dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
         dpari_text_print(&text, ", rank %d ", x->comm->rank);
         dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
@@ -3527,18 +3527,18 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 
 /* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
  * is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *p = &x->peer[peer];
+    const dpari_hx_peer *peer = &x->peer[number];
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
     wait.comm = x->comm;
     wait.group = dpari_group_of(x->node);
-    wait.peer = p->world;
-    wait.ready = &p->line[x->step[x->now].line].ready;
+    wait.peer = peer->world;
+    wait.ready = &peer->line[x->step[x->now].line].ready;
     wait.shift = 8;
     wait.count = x->count;
     wait.progress = dpari_hx_progress;
@@ -3548,7 +3548,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
         return status;
     }
-    return dpari_hx_fail(x, status, peer, &wait);
+    return dpari_hx_fail(x, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -4550,26 +4550,26 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 
 /* True if two points may have the same address. Each stride must exceed the reach of all shorter
  * ones, as in any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
-    const int32_t last = array->dims;
+    const int32_t last = box->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
-    dpari_hx_array a;
-    dpari_hx_array_of(&a, field, rank);
-    dpari_hx_inside(field->halo, array);
+    dpari_hx_array array;
+    dpari_hx_array_of(&array, field, rank);
+    dpari_hx_inside(field->halo, box);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? a.stride[d] : a.component;
+            const int64_t s = d < last ? array.stride[d] : array.component;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(field);
+        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -5268,25 +5268,28 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
 
 /* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
  * item of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[transfer->peer] - 1;
+    const dpar_halo_field *field = &x->field[index];
+    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads: the other one of a pair that is turned */
-    const int32_t owner =
-        dpari_hx_crosses(f, transfer->turn) ? (int32_t)(dpari_hx_other(f) - x->field) : field;
-    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const int32_t owner = dpari_hx_crosses(field, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              : index;
+    const int32_t here = sends ? owner : index, there = sends ? index : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    dpari_hx_spot a, b;
+    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot my_spot, their_spot;
+    dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
+    dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
     int32_t d;
     dpari_zero(item, sizeof *item);
-    item->field = field;
+    item->field = index;
     item->peer = peer;
     item->dims = transfer->dims + 1;
-    item->negate = dpari_hx_negates(f, transfer->turn);
+    item->negate = dpari_hx_negates(field, transfer->turn);
     for (d = 0; d < transfer->dims; d++) {
         item->extent[d] = transfer->extent[d];
         item->local[d] = transfer->mine[d];
@@ -5295,23 +5298,23 @@ static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
     item->here[transfer->dims] = transfer->dims;
     item->flip = sends ? 0 : transfer->flip;
     item->extent[transfer->dims] = components;
-    dpari_hx_place(mine, transfer->mine, components, &a);
-    dpari_hx_place(theirs, transfer->theirs, components, &b);
-    dpari_hx_turn(transfer, sends ? &b : &a);
-    if (dpari_hx_parts(f, transfer) > 1) {
-        dpari_hx_component(item, transfer, k, sends ? &a : &b, sends ? &b : &a);
+    dpari_hx_place(mine, transfer->mine, components, &my_spot);
+    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    dpari_hx_turn(transfer, receiver);
+    if (dpari_hx_parts(field, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sender, receiver);
     }
-    item->mine = 2 * here + a.part;
-    item->theirs = 2 * there + b.part;
-    item->mine_at = a.at * bytes;
-    item->theirs_at = b.at * bytes;
+    item->mine = 2 * here + my_spot.part;
+    item->theirs = 2 * there + their_spot.part;
+    item->mine_at = my_spot.at * bytes;
+    item->theirs_at = their_spot.at * bytes;
     for (d = 0; d < item->dims; d++) {
-        item->own_step[d] = a.stride[d];
-        item->other_step[d] = b.stride[d];
+        item->own_step[d] = my_spot.stride[d];
+        item->other_step[d] = their_spot.stride[d];
     }
-    dpari_hx_close_up(item, sends ? a.stride : b.stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, item, world);
+    dpari_hx_close_up(item, sender->stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
@@ -6445,29 +6448,29 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx 
 {
     int64_t bytes = (int64_t)sizeof(dpari_gx);
     int64_t *room;
-    dpari_gx *g;
+    dpari_gx *made;
     int32_t d, i;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         if (desc->cuts[d] && desc->parts[d] > 0) {
             bytes += 8 * ((int64_t)desc->parts[d] + 1);
         }
     }
-    g = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = g;
-    if (!g) {
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
-    g->desc = *desc;
-    g->now = g;
-    g->bytes = bytes;
-    room = (int64_t *)(void *)(g + 1);
+    made->desc = *desc;
+    made->now = made;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         if (desc->cuts[d] && desc->parts[d] > 0) {
             for (i = 0; i <= desc->parts[d]; i++) {
                 room[i] = desc->cuts[d][i];
             }
-            g->desc.cuts[d] = room;
+            made->desc.cuts[d] = room;
             room += i;
         }
     }
@@ -7392,37 +7395,37 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
         (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *b = &mirror->box;
+    dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
     int64_t at = 0;
     int32_t e;
-    dpari_zero(b, sizeof *b);
+    dpari_zero(copy, sizeof *copy);
     dpari_zero(&piece, sizeof piece);
-    b->to_type = b->from_type = shape->type;
-    b->op = DPAR_COPY;
-    b->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
-    b->dims = dims + 1;
+    copy->to_type = copy->from_type = shape->type;
+    copy->op = DPAR_COPY;
+    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    copy->dims = dims + 1;
     for (e = 0; e < dims; e++) {
-        b->extent[e] = box->hi[e] - box->lo[e];
-        b->to_stride[e] = b->from_stride[e] = shape->field.stride[e];
+        copy->extent[e] = box->hi[e] - box->lo[e];
+        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
         at += box->lo[e] * shape->field.stride[e];
     }
-    b->extent[dims] = k < 0 ? shape->components : 1;
-    b->to_stride[dims] = b->from_stride[dims] = shape->field.component_stride;
-    b->from_stride[d] = -b->from_stride[d];
+    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
+    copy->from_stride[d] = -copy->from_stride[d];
     at += k < 0 ? 0 : k * shape->field.component_stride;
     mirror->dim = d;
     mirror->to = at * bytes;
     mirror->from =
         (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
-    piece.dims = b->dims;
+    piece.dims = copy->dims;
     piece.to_type = piece.from_type = shape->type;
     piece.op = DPAR_COPY;
-    piece.negate = b->negate;
+    piece.negate = copy->negate;
     for (e = 0; e <= dims; e++) {
-        piece.extent[e] = b->extent[e];
-        piece.to[e] = b->to_stride[e];
-        piece.from[e] = b->from_stride[e];
+        piece.extent[e] = copy->extent[e];
+        piece.to[e] = copy->to_stride[e];
+        piece.from[e] = copy->from_stride[e];
     }
     dpari_stride_prepare(&mirror->stride, &piece);
 }
@@ -7995,16 +7998,16 @@ static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box inner;
     int32_t d, some = 1;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &b.lo[d], &b.hi[d]);
-        some = some && b.lo[d] < b.hi[d];
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
     }
     if (grid && box && some) {
-        *box = b;
+        *box = inner;
         return 1;
     }
     return 0;
@@ -8014,26 +8017,26 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
  * these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->count[d];
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
     }
-    for (d = 0; d < b.dims; d++) {
+    for (d = 0; d < next.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->count[d] : lo;
-            if (b.lo[d] < b.hi[d] && n-- == 0) {
-                *box = b;
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
                 return 1;
             }
         }
-        b.lo[d] = lo;
-        b.hi[d] = hi;
+        next.lo[d] = lo;
+        next.hi[d] = hi;
         if (lo == hi) {
             return 0; /* nothing is between them */
         }

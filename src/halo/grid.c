@@ -384,29 +384,29 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx 
 {
     int64_t bytes = (int64_t)sizeof(dpari_gx);
     int64_t *room;
-    dpari_gx *g;
+    dpari_gx *made;
     int32_t d, i;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         if (desc->cuts[d] && desc->parts[d] > 0) {
             bytes += 8 * ((int64_t)desc->parts[d] + 1);
         }
     }
-    g = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = g;
-    if (!g) {
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
-    g->desc = *desc;
-    g->now = g;
-    g->bytes = bytes;
-    room = (int64_t *)(void *)(g + 1);
+    made->desc = *desc;
+    made->now = made;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         if (desc->cuts[d] && desc->parts[d] > 0) {
             for (i = 0; i <= desc->parts[d]; i++) {
                 room[i] = desc->cuts[d][i];
             }
-            g->desc.cuts[d] = room;
+            made->desc.cuts[d] = room;
             room += i;
         }
     }
@@ -1331,37 +1331,37 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
         (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *b = &mirror->box;
+    dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
     int64_t at = 0;
     int32_t e;
-    dpari_zero(b, sizeof *b);
+    dpari_zero(copy, sizeof *copy);
     dpari_zero(&piece, sizeof piece);
-    b->to_type = b->from_type = shape->type;
-    b->op = DPAR_COPY;
-    b->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
-    b->dims = dims + 1;
+    copy->to_type = copy->from_type = shape->type;
+    copy->op = DPAR_COPY;
+    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    copy->dims = dims + 1;
     for (e = 0; e < dims; e++) {
-        b->extent[e] = box->hi[e] - box->lo[e];
-        b->to_stride[e] = b->from_stride[e] = shape->field.stride[e];
+        copy->extent[e] = box->hi[e] - box->lo[e];
+        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
         at += box->lo[e] * shape->field.stride[e];
     }
-    b->extent[dims] = k < 0 ? shape->components : 1;
-    b->to_stride[dims] = b->from_stride[dims] = shape->field.component_stride;
-    b->from_stride[d] = -b->from_stride[d];
+    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
+    copy->from_stride[d] = -copy->from_stride[d];
     at += k < 0 ? 0 : k * shape->field.component_stride;
     mirror->dim = d;
     mirror->to = at * bytes;
     mirror->from =
         (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
-    piece.dims = b->dims;
+    piece.dims = copy->dims;
     piece.to_type = piece.from_type = shape->type;
     piece.op = DPAR_COPY;
-    piece.negate = b->negate;
+    piece.negate = copy->negate;
     for (e = 0; e <= dims; e++) {
-        piece.extent[e] = b->extent[e];
-        piece.to[e] = b->to_stride[e];
-        piece.from[e] = b->from_stride[e];
+        piece.extent[e] = copy->extent[e];
+        piece.to[e] = copy->to_stride[e];
+        piece.from[e] = copy->from_stride[e];
     }
     dpari_stride_prepare(&mirror->stride, &piece);
 }
@@ -1934,16 +1934,16 @@ static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box inner;
     int32_t d, some = 1;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &b.lo[d], &b.hi[d]);
-        some = some && b.lo[d] < b.hi[d];
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
     }
     if (grid && box && some) {
-        *box = b;
+        *box = inner;
         return 1;
     }
     return 0;
@@ -1953,26 +1953,26 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
  * these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->count[d];
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
     }
-    for (d = 0; d < b.dims; d++) {
+    for (d = 0; d < next.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->count[d] : lo;
-            if (b.lo[d] < b.hi[d] && n-- == 0) {
-                *box = b;
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
                 return 1;
             }
         }
-        b.lo[d] = lo;
-        b.hi[d] = hi;
+        next.lo[d] = lo;
+        next.hi[d] = hi;
         if (lo == hi) {
             return 0; /* nothing is between them */
         }

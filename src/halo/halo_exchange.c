@@ -271,26 +271,26 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 
 /* True if two points may have the same address. Each stride must exceed the reach of all shorter
  * ones, as in any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
-    const int32_t last = array->dims;
+    const int32_t last = box->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
-    dpari_hx_array a;
-    dpari_hx_array_of(&a, field, rank);
-    dpari_hx_inside(field->halo, array);
+    dpari_hx_array array;
+    dpari_hx_array_of(&array, field, rank);
+    dpari_hx_inside(field->halo, box);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? a.stride[d] : a.component;
+            const int64_t s = d < last ? array.stride[d] : array.component;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(field);
+        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -989,25 +989,28 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
 
 /* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
  * item of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[transfer->peer] - 1;
+    const dpar_halo_field *field = &x->field[index];
+    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads: the other one of a pair that is turned */
-    const int32_t owner =
-        dpari_hx_crosses(f, transfer->turn) ? (int32_t)(dpari_hx_other(f) - x->field) : field;
-    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const int32_t owner = dpari_hx_crosses(field, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              : index;
+    const int32_t here = sends ? owner : index, there = sends ? index : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    dpari_hx_spot a, b;
+    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot my_spot, their_spot;
+    dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
+    dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
     int32_t d;
     dpari_zero(item, sizeof *item);
-    item->field = field;
+    item->field = index;
     item->peer = peer;
     item->dims = transfer->dims + 1;
-    item->negate = dpari_hx_negates(f, transfer->turn);
+    item->negate = dpari_hx_negates(field, transfer->turn);
     for (d = 0; d < transfer->dims; d++) {
         item->extent[d] = transfer->extent[d];
         item->local[d] = transfer->mine[d];
@@ -1016,23 +1019,23 @@ static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t field,
     item->here[transfer->dims] = transfer->dims;
     item->flip = sends ? 0 : transfer->flip;
     item->extent[transfer->dims] = components;
-    dpari_hx_place(mine, transfer->mine, components, &a);
-    dpari_hx_place(theirs, transfer->theirs, components, &b);
-    dpari_hx_turn(transfer, sends ? &b : &a);
-    if (dpari_hx_parts(f, transfer) > 1) {
-        dpari_hx_component(item, transfer, k, sends ? &a : &b, sends ? &b : &a);
+    dpari_hx_place(mine, transfer->mine, components, &my_spot);
+    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    dpari_hx_turn(transfer, receiver);
+    if (dpari_hx_parts(field, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sender, receiver);
     }
-    item->mine = 2 * here + a.part;
-    item->theirs = 2 * there + b.part;
-    item->mine_at = a.at * bytes;
-    item->theirs_at = b.at * bytes;
+    item->mine = 2 * here + my_spot.part;
+    item->theirs = 2 * there + their_spot.part;
+    item->mine_at = my_spot.at * bytes;
+    item->theirs_at = their_spot.at * bytes;
     for (d = 0; d < item->dims; d++) {
-        item->own_step[d] = a.stride[d];
-        item->other_step[d] = b.stride[d];
+        item->own_step[d] = my_spot.stride[d];
+        item->other_step[d] = their_spot.stride[d];
     }
-    dpari_hx_close_up(item, sends ? a.stride : b.stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, item, world);
+    dpari_hx_close_up(item, sender->stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 

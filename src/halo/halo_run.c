@@ -68,40 +68,40 @@ static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
                                             const dpari_peer_wait *wait)
 {
     dpari_group *group = dpari_group_of(x->node);
-    const dpari_hx_peer *p = &x->peer[peer];
+    const dpari_hx_peer *peer = &x->peer[number];
     dpar_why why;
     dpar_text text;
     dpar_text_init(&text, why.text, sizeof why.text);
     dpari_text_print(&text, "%s%ld of %d%s%d",
                      x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
                      x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : p->rank);
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
     dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, x->world, p->world);
+        dpari_put_failed(&text, x->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, x->world, p->world);
+        dpari_put_ending(&text, x->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
-            dpari_text_print(&text, "rank %d waits for %s, and", p->rank,
+            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
                              wait->links > 1 ? "others that wait for it" : "it");
         } else {
             dpar_text_put(&text, "it");
         }
         dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
     } else if (wait) {
-        dpari_put_crossed(&text, group, p->world, wait->in);
+        dpari_put_crossed(&text, group, peer->world, wait->in);
         dpar_text_put(&text, " instead");
     } else {
         dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
         dpari_text_print(&text, ", rank %d ", x->comm->rank);
         dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
@@ -152,18 +152,18 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 
 /* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
  * is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *p = &x->peer[peer];
+    const dpari_hx_peer *peer = &x->peer[number];
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
     wait.comm = x->comm;
     wait.group = dpari_group_of(x->node);
-    wait.peer = p->world;
-    wait.ready = &p->line[x->step[x->now].line].ready;
+    wait.peer = peer->world;
+    wait.ready = &peer->line[x->step[x->now].line].ready;
     wait.shift = 8;
     wait.count = x->count;
     wait.progress = dpari_hx_progress;
@@ -173,7 +173,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
     if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
         return status;
     }
-    return dpari_hx_fail(x, status, peer, &wait);
+    return dpari_hx_fail(x, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
