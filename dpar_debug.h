@@ -3124,13 +3124,13 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
-    dpar_status st = dpar_all_reduce(plan->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    dpar_status st = dpar_all_reduce(plan->comm, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
     if (st == DPAR_OK && first != INT64_MAX) {
-        st = dpar_broadcast(plan->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+        st = dpar_broadcast(plan->comm, found->text, (int64_t)sizeof found->text, DPAR_U8,
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, plan->c->why.text);
+        return dpari_repeat(st, why, plan->comm->why.text);
     }
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
@@ -3164,9 +3164,9 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
     dpar_status st, kept;
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(plan);
-    st = dpar_comm_alloc(plan->c, 2 * bytes + 64, &memory);
+    st = dpar_comm_alloc(plan->comm, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_repeat(st, why, plan->c->why.text);
+        (void)dpari_repeat(st, why, plan->comm->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
@@ -3177,7 +3177,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_keep(plan, was, 0);
     }
     kept = st;
-    st = dpari_agree(plan->c, st, why);
+    st = dpari_agree(plan->comm, st, why);
     if (st == DPAR_OK) {
         st = dpar_halo_plan_exchange(plan);
     }
@@ -3190,9 +3190,9 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
     }
     if (memory) {
         (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
-        dpar_comm_release(plan->c, memory);
+        dpar_comm_release(plan->comm, memory);
     }
-    st = dpari_agree(plan->c, st == DPAR_OK ? kept : st, why);
+    st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
     return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
 }
 
@@ -3289,7 +3289,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_w
         return dpari_hx_collect_box(plan, whole, field, &whole->all);
     }
     st = dpari_hx_collect_box(plan, whole, field, &whole->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(plan->array[field].h, plan->rank, n, &slab); n++) {
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(plan->array[field].halo, plan->rank, n, &slab);
+         n++) {
         st = dpari_hx_collect_box(plan, whole, field, &slab);
     }
     return st;
@@ -3547,7 +3548,7 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
     int64_t most = 0;
     dpar_box own, all;
     int32_t r;
-    for (r = plan->rank; r < (plan->rank == 0 ? plan->c->size : plan->rank + 1); r++) {
+    for (r = plan->rank; r < (plan->rank == 0 ? plan->comm->size : plan->rank + 1); r++) {
         if (dpari_hx_boxes(plan->field[f].halo, r, &own, &all)) {
             most = dpari_most(most, dpari_hx_volume(&all) * point);
         }
@@ -3576,7 +3577,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
     int32_t pass, r;
     for (pass = 0; pass < 3; pass++) {
         const int32_t f = dpari_hx_pass_field(whole, pass);
-        for (r = 0; f >= 0 && r < plan->c->size; r++) {
+        for (r = 0; f >= 0 && r < plan->comm->size; r++) {
             const dpar_halo *halo = plan->field[f].halo;
             if (dpari_hx_copy_of(halo, r) != copy ||
                 !dpari_hx_boxes(halo, r, &whole->own, &whole->all)) {
@@ -3586,7 +3587,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
                 now = dpari_hx_collect(plan, whole, f);
             } else {
                 const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
-                now = dpar_recv(plan->c, whole->local, n, DPAR_U8, r, plan->options.tag, NULL);
+                now = dpar_recv(plan->comm, whole->local, n, DPAR_U8, r, plan->options.tag, NULL);
             }
             if (st == DPAR_OK) {
                 st = now;
@@ -3614,7 +3615,7 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *w
             if (st == DPAR_OK) {
                 st = now;
             }
-            now = dpar_send(plan->c, whole->local, n, DPAR_U8, 0, plan->options.tag, NULL);
+            now = dpar_send(plan->comm, whole->local, n, DPAR_U8, 0, plan->options.tag, NULL);
             if (st == DPAR_OK) {
                 st = now;
             }
@@ -3652,7 +3653,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_
     d = dpari_hx_pass_field(&w, 1);
     local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(plan, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
-    st = dpar_comm_alloc(plan->c, bytes, &memory);
+    st = dpar_comm_alloc(plan->comm, bytes, &memory);
     if (st == DPAR_OK) {
         st = dpari_hx_pin(plan, memory, bytes, 1);
     }
@@ -3662,7 +3663,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(plan->c, st, NULL);
+    st = dpari_agree(plan->comm, st, NULL);
     for (copy = 0; plan->rank == 0 && copy < dpari_layout_copies(&halo->grid) && st == DPAR_OK;
          copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
@@ -3671,10 +3672,10 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_
     if (plan->rank != 0 && st == DPAR_OK) {
         st = dpari_hx_compare_send(plan, &w);
     }
-    st = dpari_agree(plan->c, st, NULL);
+    st = dpari_agree(plan->comm, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(plan, memory, bytes, 0);
-        dpar_comm_release(plan->c, memory);
+        dpar_comm_release(plan->comm, memory);
     }
     return st;
 }
@@ -3689,10 +3690,10 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_compare_field(plan, f, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(plan->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(plan->comm, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, plan->c->why.text);
+        return dpari_repeat(st, why, plan->comm->why.text);
     }
     return found.text[0] == 0 ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }

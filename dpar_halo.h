@@ -162,9 +162,9 @@
  *     }
  * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
  * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
- * dpar_comm_alloc are exchanged fastest, if they are of c or of another communicator of its world
- * (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report shows.
- * The message of an error is in `why`, or in c->why for functions without it.
+ * dpar_comm_alloc are exchanged fastest, if they are of comm or of another communicator of its
+ * world (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report
+ * shows. The message of an error is in `why`, or in comm->why for functions without it.
  *
  * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
  * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
@@ -217,9 +217,9 @@ typedef struct dpar_halo_field {
                            has slab after slab (dpar_halo_slab), each dense in C order with
                            components last */
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
-     * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
-     * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
-     * does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
+     * long as the plan. NULL for host memory. It may differ from rank to rank. If comm has a memory
+     * of its own and sends everything by messages (no ranks share memory), it is comm->mem. The
+     * host then does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
@@ -316,21 +316,21 @@ DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_d
  * common with other fields; neither is checked.
  *
  * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
- * place, and the new one is not. The message is in c->why. Costs O(1). */
+ * place, and the new one is not. The message is in comm->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
 /* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
  * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
- * Collective, in the same order on all ranks of c, but ranks wait only for their peers. A rank may
- * wait here for peers that have not yet read what it packed two exchanges ago. Several plans may be
- * in progress at a time, also over the same fields if none writes what another one reads. If the
- * messages of a plan are sent in several steps, the next begin over c posts those that are left and
- * waits for what they need.
+ * Collective, in the same order on all ranks of comm, but ranks wait only for their peers. A rank
+ * may wait here for peers that have not yet read what it packed two exchanges ago. Several plans
+ * may be in progress at a time, also over the same fields if none writes what another one reads. If
+ * the messages of a plan are sent in several steps, the next begin over comm posts those that are
+ * left and waits for what they need.
  *
  * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
- * message is in c->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun the
- * adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin and
- * end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
+ * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
+ * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
+ * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
  * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
@@ -347,7 +347,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
- * now and then between tiles of the core. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
+ * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
  * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 /* Waits until halos are filled and own cells may be written again. Several plans in progress end in
@@ -409,7 +409,7 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
  * halo are attached with dpar_grid_attach.
  *
- * An array is named by the address of its first own point. Its halo lies before and after that:
+ * An array is named by the address of its first own point. Its halo is before and after that:
  * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
  * sends one message to each neighbour for all of them. The first exchange of a combination of
  * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
@@ -465,10 +465,10 @@ typedef struct dpar_grid_desc {
                      C order with its halo. It may change from call to call, on each rank
                      independently. With 0 an unknown address is DPAR_E_ARG */
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
-    dpar_why
-        *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
-                      `owns_comm` and with dpar_mpi_grid_make, because grid->comm is then closed.
-                      Each rank has its own, which must exist as long as the grid. May be NULL */
+    /* Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
+     * dpar_mpi_grid_make, because grid->comm is then closed. Each rank has its own, which must
+     * exist as long as the grid. May be NULL */
+    dpar_why *free_why;
     /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
      * gives others, because your rule differs or dims are in another order, all ranks get
      * DPAR_E_ARG. 0 skips the comparison */
@@ -592,8 +592,8 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                              int32_t depth);
 /* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
- * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
- * exchanges may be in progress. */
+ * cells must not be touched. Compute the interior meanwhile, and the boundary after the end.
+ * Several exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 /* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -603,17 +603,19 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
  * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
- * it now and then in a long core. Local. Fails as dpar_halo_plan_test. */
+ * it now and then while you compute the interior. Local. Fails as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the own cells that can be computed during an exchange (the core). Returns 1, or 0 if there
- * are none. They are further than the halo's width from all that an exchange or a mirror fills.
+/* Finds the own cells that can be computed during an exchange (the interior). Returns 1, or 0 if
+ * there are none. They are further than the halo's width from all that an exchange or a mirror
+ * fills.
  *
  * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
  *
  * Local. */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the own cells that are not in the core (the rim). Returns 1, or 0 if there is no
- * such box. The rim consists of at most 2 dims disjoint boxes, numbered from 0. Local. */
+/* Finds box n of the own cells that are not in the interior (the boundary). Returns 1, or 0 if
+ * there is no such box. The boundary consists of at most 2 dims disjoint boxes, numbered from 0.
+ * Local. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
@@ -659,10 +661,10 @@ DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int3
 
 /* ==== halo/halo_beside.h ==== */
 
-/* halo_beside - private: what an exchange does with many boxes at once: the two sides of a block in
- * one loop, and tiny boxes from a list. */
+/* halo_beside - moves several boxes of an exchange at once: the two sides of a block in one loop,
+ * and tiny boxes from a list. Private. */
 
-enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
+enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 
 /* One run in a list: bytes from the addresses that the list is run with. */
 typedef struct dpari_stride_spot {
@@ -733,7 +735,7 @@ typedef struct dpari_hx_line {
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
-    const dpar_halo *h;
+    const dpar_halo *halo;
     int32_t rank, compact;
     int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
@@ -846,7 +848,8 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *c, *node;
+    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
@@ -854,7 +857,7 @@ struct dpar_halo_plan {
     dpari_hx_array *array;
     unsigned char **part; /* two for each field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in c of each rank of the node, or of each that is
+    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
      * reached */
     int32_t *peer_of;
     dpari_hx_item *item;
@@ -923,40 +926,45 @@ DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_
 
 /* ==== halo/halo_mem.h ==== */
 
-/* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
+/* halo_mem - moves boxes of fields in memory that the CPU does not reach, in batches. Private. */
 
-/* One box of a field's memory, whichever it is, moved: done when this returns. */
+/* Moves one box in a field's memory, the host's or another, and waits until it is done. */
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
-/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+/* Describes the copy of an item from this rank's array to a dense box in other memory, in the same
+ * type, or with `back` from there to the array. */
 DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b);
-/* Memory of the host that will be moved from and to. */
+/* Pins host memory (on), so that the devices of all fields can move boxes from and to it, or unpins
+ * it. Does nothing if all fields are in the host's memory, or in the communicator's. */
 DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
-/* halo_traffic - what an exchange moves: to whom, how much and in which way. Private. */
+/* halo_traffic - lists what an exchange moves: the peers, the bytes and the method. Private. */
 
 /* What a rank sends to one peer at each exchange. */
 typedef struct dpari_hx_traffic {
     int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int32_t way;    /* DPAR_HALO_MESSAGES, ...; of no meaning for the rank itself */
+    int32_t hops;   /* the most blocks from one rank to the other along any mesh axis; 1 for
+                       neighbours */
     int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
-    int64_t direct; /* of them read where they lie */
-    int64_t runs;   /* pieces of memory in one piece */
+    int64_t bytes;  /* as they are sent; with DPAR_HALO_MESSAGES in one message, or one per step if
+                       the plan is ordered */
+    int64_t direct; /* bytes of these that the peer reads in place */
+    int64_t runs;   /* contiguous pieces of memory */
 } dpari_hx_traffic;
-/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+/* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
+ * none. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
 
-/* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
+/* halo_open - functions of halo_exchange.c for other headers, beyond halo_exchange.h. Private. */
 
 /* Makes a plan as dpar_halo_plan_make does. With `later` 1 the arrays are bound before the first
  * exchange, and `data` only tells whether a field has an array on this rank. */
-DPARI_API dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc, int32_t later,
+DPARI_API dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc, int32_t later,
                                     dpar_halo_plan **plan, dpar_why *why);
 /* Computes how many bytes of memory a plan needs on this rank, for objects that put plans into
  * memory of their own. Local. The addresses of arrays are not read. */
@@ -973,19 +981,22 @@ DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan
 
 /* ==== halo/halo_beside.h ==== */
 
-/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
- * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
- * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
+/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes so
+ * small that each takes longer to begin than to move. Returns the number of entries, or 0 if there
+ * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
+ *
+ * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
 DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* n entries, of s and boxes alike, one after the other. */
+/* Moves n entries one after the other, of box s and of boxes that are alike. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
-/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
- * same lines and pages. What one writes the other neither reads nor writes. */
+/* Moves two boxes, in one walk if they have the same shape. This is for the two sides of a block,
+ * which are often in the same cache lines and pages. Neither box may read or write what the other
+ * one writes. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b);
 
@@ -1017,21 +1028,23 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const
 
 /* ==== halo/halo_mem.h ==== */
 
-/* dpari_hx_pin of all memory of a plan. */
+/* Does the same for all memory of a plan. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
-/* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
- * the CPU does not reach. */
+/* Starts to pack, or with `takes` to unpack, those of the items first .. first + n - 1 that are in
+ * memory that the CPU does not reach. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
-/* Waits until all of that is done; what went wrong on the way. */
+/* Waits until all such moves are done. Returns the first failure among them. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x);
 
 /* ==== halo/halo_apart.h ==== */
 
 /* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
 
-/* Check that this rank has no cell of a field in the plan's memory, and that no two fields have an
- * element in common. Fail with DPAR_E_ARG and a message otherwise.
- * span: four a field, where its parts begin and end. */
+/* Check that this rank has no element of a field in the plan's memory, and that no two fields have
+ * an element in common. Otherwise they fail with DPAR_E_ARG and a message.
+ *
+ * span: receives four numbers per field: the addresses where its data begin and end, and then those
+ *       of its compact halo. */
 DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                              const void *memory, int64_t bytes, dpar_why *why);
 DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
@@ -1039,50 +1052,59 @@ DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int3
 
 /* ==== halo/halo_walk.h ==== */
 
-/* halo_walk - the boxes that one step of an exchange moves for one field: the transfer lists of
- * ../index/halo.h, made wider where a step takes halos along that steps before it have filled, and
- * split where sums need not wait. Private. */
+/* halo_walk - lists the boxes that one step of an exchange moves for one field: the transfer lists
+ * of
+ * ../index/halo.h, extended by halos that earlier steps have filled, and split where sums need not
+ * wait. Private. */
 
+/* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
     dpar_halo_cursor walk;
-    dpar_halo h;
+    dpar_halo halo;
     int32_t rank, direction, moves;
-    int32_t dim;        /* -1: all at once */
-    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
-    int64_t own;        /* points between the two */
+    int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
+    int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
+    int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */
+    int64_t own;   /* own points along the cut dim */
+    /* for each other dim: the width of the halo below the own points, and the points by which boxes
+     * are extended below and above */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* 1 if boxes that a rank sends to itself are split. Then: */
-    int32_t own_first;  /* 1 if this one precedes those of peers */
-    int32_t side;       /* of the box that is being split; 0: none is */
-    dpar_box clear;     /* where no peer has added anything so far */
-    dpar_transfer rest; /* of that box */
+    int32_t splits;    /* 1 if boxes that a rank sends to itself are split. The rest is for these */
+    int32_t own_first; /* 1 if the current box may be added before those of peers */
+    int32_t side;      /* the side of `rest` to split next; 0 if no box is being split */
+    dpar_box clear;    /* a part of the local box to which no peer has added anything so far */
+    dpar_transfer rest; /* the part of a box that is left */
 } dpari_hx_walk;
 
-/* What moves: halos, or shared points alone. */
+/* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
-/* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
+/* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
+ * DPAR_DONE if the step has none. */
 DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
-/* 1: *t is the next box, in the order in which its sums come. */
+/* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
+ * left. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
-/* Items that a box makes. */
+/* Returns the number of items that a box makes. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
 
 /* ==== halo/halo_prepare.h ==== */
 
-/* halo_prepare - how the items of a plan are copied: each one's loops, lists of the runs of small
- * ones, two that are walked together. Private. */
+/* halo_prepare - decides how the items of a plan are copied: the loops of each item, lists of small
+ * items, and pairs that are copied in one loop. Private. */
 
-/* The copies of an item: giving; taking with `op`. */
+/* Prepares the two copies of an item: when this rank gives it, and when it takes it with `op`. */
 DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that come first, and of the others. All lists. */
+/* Makes the lists of a step's S: of the items that come first, and of the others. The second
+ * function makes all lists of a plan. */
 DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
                                           int takes);
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x);
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1
+ * if there are too many rows to prefetch. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
-/* Everything, for all items, once they are listed and places in memory are known. */
+/* Prepares all items of a plan, once they are listed and their places in memory are known. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x);
 
 #ifndef DPARI_STRIDED_LOOPS_H
@@ -1537,62 +1559,68 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  * These functions turn a point of the grid into an address for the strides and origin of a field.
  * Planning, mirrors and checks share them, so that all agree on addresses. */
 
-/* ---- fields -----------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The table of a field; NULL: the host's memory. */
-DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+/* A table without `move` is that of the host's memory. */
+DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
-    return f->mem && f->mem->move ? f->mem : NULL;
+    return field->mem && field->mem->move ? field->mem : NULL;
 }
 
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field)
 {
-    return f->components > 0 ? f->components : 1;
+    return field->components > 0 ? field->components : 1;
 }
 
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field)
 {
-    return f->wire_type != DPAR_TYPE_NONE ? f->wire_type : f->type;
+    return field->wire_type != DPAR_TYPE_NONE ? field->wire_type : field->type;
 }
 
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field)
 {
-    return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
+    if (field->pair == DPAR_HALO_PAIR_U) {
+        return field + 1;
+    }
+    return field->pair == DPAR_HALO_PAIR_V ? field - 1 : NULL;
 }
 
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
 {
-    return f->pair != 0 && (turn & 1) != 0;
+    return field->pair != 0 && (turn & 1) != 0;
 }
 
-/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+/* Turned by 1 the pair (u, v) is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn)
 {
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
-    return f->vector && (turn == 2 || turned);
+    const int turned = field->pair != 0 && turn == (field->pair == DPAR_HALO_PAIR_U ? 1 : 3);
+    return field->vector && (turn == 2 || turned);
 }
 
-/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 {
     int32_t d;
-    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
-        if (!(h->periodic >> d & 1u)) {
+    if (halo->folds || halo->poles || halo->cube) {
+        return;
+    }
+    for (d = 0; d < box->dims; d++) {
+        if (!(halo->periodic >> d & 1u)) {
             box->lo[d] = dpari_most(box->lo[d], 0);
-            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(halo, d));
         }
     }
 }
 
-DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+/* On a rank without own points, the empty own box is at the first point of the local box, where the
+ * array begins. */
+DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
     int32_t d;
-    if (!dpar_halo_box(h, rank, all)) {
+    if (!dpar_halo_box(halo, rank, all)) {
         return 0;
     }
-    if (!dpar_halo_owned(h, rank, own)) {
+    if (!dpar_halo_owned(halo, rank, own)) {
         *own = *all;
         for (d = 0; d < all->dims; d++) {
             own->hi[d] = own->lo[d];
@@ -1601,87 +1629,92 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
     return 1;
 }
 
-DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field)
 {
-    return f->array_halo ? f->array_halo : f->halo;
+    return field->array_halo ? field->array_halo : field->halo;
 }
 
-/* The array as `rank` holds it, when origin and strides are the defaults. */
-DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+/* Describes the array as `rank` holds it if origin and strides are the defaults: dense in C order,
+ * with its halo unless that is compact. */
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
+                                   int32_t rank)
 {
-    dpar_box own, all, first, whole; /* these two: of the array */
-    int64_t step = dpari_hx_components(f);
+    dpar_box own, all;     /* of the halo to exchange */
+    dpar_box first, whole; /* of the halo that the array has */
+    int64_t step = dpari_hx_components(field);
     int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->h = f->halo;
-    a->rank = rank;
-    a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
-                dpari_hx_boxes(dpari_hx_array_halo(f), rank, &first, &whole);
-    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
-        a->low[d] = own.lo[d] - all.lo[d];
-        a->own[d] = own.hi[d] - own.lo[d];
-        a->inner[d] = own.lo[d] - first.lo[d];
-        a->origin[d] = f->compact_halo ? 0 : own.lo[d] - whole.lo[d];
-        a->stride[d] = step;
-        step *= f->compact_halo ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+    dpari_zero(array, sizeof *array);
+    array->halo = field->halo;
+    array->rank = rank;
+    array->component = 1;
+    array->exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
+                    dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    for (d = field->halo->grid.dims - 1; d >= 0 && array->exists; d--) {
+        array->low[d] = own.lo[d] - all.lo[d];
+        array->own[d] = own.hi[d] - own.lo[d];
+        array->inner[d] = own.lo[d] - first.lo[d];
+        array->origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
+        array->stride[d] = step;
+        step *= field->compact_halo ? dpari_most(array->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
-DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field)
 {
     int32_t d;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        if (f->stride[d] != 0) {
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        if (field->stride[d] != 0) {
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
+                                      int32_t rank)
 {
     int32_t d;
-    dpari_hx_dense(a, f, rank);
-    a->compact = f->compact_halo != NULL;
-    a->elsewhere = dpari_hx_mem(f) != NULL;
-    a->component = f->component_stride != 0 ? f->component_stride : 1;
-    if (dpari_hx_strided(f)) {
-        for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->first[d] + a->inner[d];
-            a->stride[d] = f->stride[d];
+    dpari_hx_dense(array, field, rank);
+    array->compact = field->compact_halo != NULL;
+    array->elsewhere = dpari_hx_mem(field) != NULL;
+    array->component = field->component_stride != 0 ? field->component_stride : 1;
+    if (dpari_hx_strided(field)) {
+        for (d = 0; d < field->halo->grid.dims; d++) {
+            array->origin[d] = field->first[d] + array->inner[d];
+            array->stride[d] = field->stride[d];
         }
     }
 }
 
-/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
+/* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
+ * points in all other dims. */
+DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo;
+    const dpar_halo *halo = field->halo;
     int32_t d;
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->window[d].kernel != 0) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->window[d].kernel != 0) {
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->compact_halo &&
-           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
+    return !halo->folds && !halo->poles && !halo->cube && !halo->owner && !field->compact_halo &&
+           (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
-/* ---- where boxes lie --------------------------------------------------------------------------
- */
+/* ---- places of boxes ------------------------------------------------------------------------- */
 
-/* The slab of the compact form that a box begins in; elements before it. */
-static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                                    dpar_box *slab, int64_t *before)
+/* Finds the slab of a compact halo in which a box begins, in local points, and the number of
+ * elements before that slab. Returns 0 if there is none. */
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,
+                                    int32_t components, dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;
     *before = 0;
-    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+    if (!dpari_hx_boxes(array->halo, array->rank, &own, &all)) {
         return 0;
     }
-    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+    for (n = 0; dpar_halo_slab(array->halo, array->rank, n, slab); n++) {
         int64_t points = 1;
         int inside = 1;
         for (d = 0; d < slab->dims; d++) {
@@ -1699,40 +1732,40 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
 }
 
 /* Finds the place in an array of the box that begins at local point at[]. */
-DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
-                                         int32_t components, dpari_hx_spot *p)
+DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int64_t *at,
+                                         int32_t components, dpari_hx_spot *spot)
 {
-    const int32_t dims = a->h->grid.dims;
+    const int32_t dims = array->halo->grid.dims;
     int32_t d, own = 1;
     dpar_box slab;
     int64_t step = components;
     for (d = 0; d < dims; d++) {
-        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+        own = own && at[d] >= array->low[d] && at[d] < array->low[d] + array->own[d];
     }
-    p->part = DPARI_HX_OWN;
-    p->at = 0;
-    p->stride[dims] = a->component;
-    if (a->compact && !own) {
-        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
-            p->part = -1; /* where a star has nothing */
+    spot->part = DPARI_HX_OWN;
+    spot->at = 0;
+    spot->stride[dims] = array->component;
+    if (array->compact && !own) {
+        if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
+            spot->part = -1; /* a corner, which a star does not have */
             return;
         }
-        p->part = DPARI_HX_HALOS;
-        p->stride[dims] = 1;
+        spot->part = DPARI_HX_HALOS;
+        spot->stride[dims] = 1;
         for (d = dims - 1; d >= 0; d--) {
-            p->stride[d] = step;
-            p->at += (at[d] - slab.lo[d]) * step;
+            spot->stride[d] = step;
+            spot->at += (at[d] - slab.lo[d]) * step;
             step *= slab.hi[d] - slab.lo[d];
         }
         return;
     }
     for (d = 0; d < dims; d++) {
-        p->stride[d] = a->stride[d];
-        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+        spot->stride[d] = array->stride[d];
+        spot->at += (array->origin[d] + at[d] - array->low[d]) * array->stride[d];
     }
 }
 
-/* Returns the bytes of a box that are contiguous. */
+/* Extends the run by any dim whose stride continues it, until no dim does. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {
@@ -1754,27 +1787,32 @@ DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    return x->part[it->mine] + it->mine_at;
+    return x->part[item->mine] + item->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
+    const dpari_hx_peer *peer = &x->peer[item->peer < 0 ? 0 : item->peer];
+    if (item->peer < 0) {
+        return x->part[item->theirs];
     }
-    if (it->direct) {
-        return p->at[it->theirs];
+    if (item->direct) {
+        return peer->at[item->theirs];
     }
-    return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    if (peer->world >= 0 || peer->reached) {
+        return peer->staging + dpari_hx_parity(x) * peer->turn;
+    }
+    return x->arrivals;
 }
 
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+    return dpari_hx_base(x, item) + (item->direct ? item->theirs_at : item->take_at);
 }
 
 /* ==== halo/halo_apart.c ==== */
@@ -1782,157 +1820,167 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
  * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
  * of their strides is the distance between them. A search over these sums, with bounds on what the
- * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
- * then assumes that they do not meet. Called by dpar_halo_plan_make. */
+ * remaining strides can add, is exact. It ends after a number of tries (2^20 in a plan) and then
+ * assumes that they do not meet. Called by dpar_halo_plan_make, and by dpar_grid_attach for two
+ * arrays. */
 
 enum {
-    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+    DPARI_HX_SEARCH = 1 << 20, /* tries of a plan */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs even if the search ends at once */
 };
 
-/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+/* A set of elements of `unit` bytes, at base + the sum over dims of stride * t with 0 <= t <= last.
+ */
 typedef struct dpari_hx_cells {
     int64_t base, unit;
     int32_t dims;
     int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
 } dpari_hx_cells;
 
-/* The elements of a part of a field; 0: none. */
-static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
-                                        dpari_hx_cells *g)
+/* Computes the elements of a part of a field (data or compact halo). Returns 0 if there are none.
+ */
+static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *field, int32_t rank, int32_t part,
+                                        dpari_hx_cells *cells)
 {
-    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
-    dpari_hx_array a;
+    const int32_t dims = field->halo->grid.dims, components = dpari_hx_components(field);
+    dpari_hx_array array;
     dpari_hx_spot spot;
     dpar_box own, all, slab;
     int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
     int32_t d;
-    dpari_zero(g, sizeof *g);
-    g->unit = dpar_type_bytes(f->type);
-    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
+    dpari_zero(cells, sizeof *cells);
+    cells->unit = dpar_type_bytes(field->type);
+    if (!dpari_hx_boxes(field->halo, rank, &own, &all)) {
         return 0;
     }
     if (part == DPARI_HX_HALOS) {
-        for (d = 0; f->compact_halo && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+        for (d = 0; field->compact_halo && dpar_halo_slab(field->halo, rank, d, &slab); d++) {
             points += dpar_box_volume(&slab) * components;
         }
-        g->base = (int64_t)(uintptr_t)f->compact_halo;
-        g->dims = 1;
-        g->stride[0] = g->unit;
-        g->last[0] = points - 1;
+        cells->base = (int64_t)(uintptr_t)field->compact_halo;
+        cells->dims = 1;
+        cells->stride[0] = cells->unit;
+        cells->last[0] = points - 1;
         return points > 0;
     }
-    dpari_hx_array_of(&a, f, rank);
+    dpari_hx_array_of(&array, field, rank);
     slab = all;
-    dpari_hx_inside(f->halo, &slab);
+    dpari_hx_inside(field->halo, &slab);
     for (d = 0; d < dims; d++) {
-        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
-        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
-        if (!f->data || g->last[d] < 0) {
+        at[d] = array.compact ? array.low[d] : slab.lo[d] - all.lo[d];
+        cells->last[d] = (array.compact ? array.own[d] : slab.hi[d] - slab.lo[d]) - 1;
+        if (!field->data || cells->last[d] < 0) {
             return 0;
         }
     }
-    dpari_hx_place(&a, at, components, &spot);
-    g->dims = dims + 1;
-    g->last[dims] = components - 1;
+    dpari_hx_place(&array, at, components, &spot);
+    cells->dims = dims + 1;
+    cells->last[dims] = components - 1;
     for (d = 0; d <= dims; d++) {
-        g->stride[d] = spot.stride[d] * g->unit;
+        cells->stride[d] = spot.stride[d] * cells->unit;
     }
-    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
+    cells->base = (int64_t)(uintptr_t)field->data + spot.at * cells->unit;
     return 1;
 }
 
-/* Where they begin and end. */
-static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+/* Computes the addresses where a set of elements begins and ends. */
+static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *cells, int64_t *span)
 {
     int32_t d;
-    span[0] = g->base;
-    span[1] = g->base + g->unit;
-    for (d = 0; d < g->dims; d++) {
-        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
-        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
+    span[0] = cells->base;
+    span[1] = cells->base + cells->unit;
+    for (d = 0; d < cells->dims; d++) {
+        span[0] += dpari_least(cells->stride[d] * cells->last[d], 0);
+        span[1] += dpari_most(cells->stride[d] * cells->last[d], 0);
     }
 }
 
-/* Sums of step * t, least <= t <= most, steps descending. */
+/* The search for a sum of step * t, with least <= t <= most for each step, that is in the range
+ * from low to high. The steps are in descending order. */
 typedef struct dpari_hx_sums {
-    int32_t n;
+    int32_t n; /* number of steps */
     int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* the range to be hit */
-    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
-    int64_t left;                                                  /* tries */
+    int64_t low, high;
+    /* for each step, bounds of the sum over the steps after it */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS];
+    int64_t left; /* tries that are left */
 } dpari_hx_sums;
 
-static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least,
+/* Adds a step. Equal steps are merged, and negative ones are turned. */
+static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
-    int32_t k = z->n, i;
-    if (least == most) { /* of one point */
+    int32_t k = sums->n, i;
+    if (least == most) { /* a dim of one point adds nothing, because both are 0 */
         return;
     }
     if (step < 0) {
-        dpari_hx_add_step(z, -step, -most, -least);
+        dpari_hx_add_step(sums, -step, -most, -least);
         return;
     }
-    while (k > 0 && z->step[k - 1] < step) {
+    while (k > 0 && sums->step[k - 1] < step) {
         k--;
     }
-    if (k == 0 || z->step[k - 1] != step) {
-        for (i = z->n++; i > k; i--) {
-            z->step[i] = z->step[i - 1];
-            z->least[i] = z->least[i - 1];
-            z->most[i] = z->most[i - 1];
+    if (k == 0 || sums->step[k - 1] != step) {
+        for (i = sums->n++; i > k; i--) {
+            sums->step[i] = sums->step[i - 1];
+            sums->least[i] = sums->least[i - 1];
+            sums->most[i] = sums->most[i - 1];
         }
-        z->step[k] = step;
-        z->least[k] = z->most[k] = 0;
+        sums->step[k] = step;
+        sums->least[k] = sums->most[k] = 0;
         k++;
     }
-    z->least[k - 1] += least;
-    z->most[k - 1] += most;
+    sums->least[k - 1] += least;
+    sums->most[k - 1] += most;
 }
 
-/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
-static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
+ * only the factors that the steps after it can still correct. */
+static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
-    if (k == z->n) {
-        return sum >= z->low && sum <= z->high;
+    if (k == sums->n) {
+        return sum >= sums->low && sum <= sums->high;
     }
-    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
-    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
-    for (; t <= last && z->left > 0; t++) {
-        z->left--;
-        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
+    t = dpari_most(sums->least[k],
+                   -dpari_floor_div(sum + sums->highest[k] - sums->low, sums->step[k]));
+    last = dpari_least(sums->most[k],
+                       dpari_floor_div(sums->high - sum - sums->lowest[k], sums->step[k]));
+    for (; t <= last && sums->left > 0; t++) {
+        sums->left--;
+        if (dpari_hx_can_reach(sums, k + 1, sum + t * sums->step[k])) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
- * is less than either's width. */
+/* True if two sets have a byte in common, as far as the tries in *left suffice. Two elements
+ * overlap if the distance of their addresses, which is a sum of strides, is less than the width of
+ * the lower one. */
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {
-    dpari_hx_sums z;
+    dpari_hx_sums sums;
     int32_t d;
     int meet;
-    dpari_zero(&z, sizeof z);
+    dpari_zero(&sums, sizeof sums);
     for (d = 0; d < a->dims; d++) {
-        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
+        dpari_hx_add_step(&sums, a->stride[d], -a->last[d], 0);
     }
     for (d = 0; d < b->dims; d++) {
-        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
+        dpari_hx_add_step(&sums, b->stride[d], 0, b->last[d]);
     }
-    for (d = z.n - 1; d > 0; d--) {
-        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
-        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
+    for (d = sums.n - 1; d > 0; d--) {
+        sums.lowest[d - 1] = sums.lowest[d] + sums.step[d] * sums.least[d];
+        sums.highest[d - 1] = sums.highest[d] + sums.step[d] * sums.most[d];
     }
-    z.low = 1 - b->unit;
-    z.high = a->unit - 1;
-    z.left = *left - DPARI_HX_PAIR;
-    meet = dpari_hx_meets(&z, 0, b->base - a->base);
-    *left = z.left;
+    sums.low = 1 - b->unit;
+    sums.high = a->unit - 1;
+    sums.left = *left - DPARI_HX_PAIR;
+    meet = dpari_hx_can_reach(&sums, 0, b->base - a->base);
+    *left = sums.left;
     return meet;
 }
 
@@ -1940,9 +1988,9 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
 static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
                                           int32_t q, int64_t *left)
 {
-    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
+    const dpar_halo_field *field = &fields[p / 2], *g = &fields[q / 2];
     dpari_hx_cells a, b;
-    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
+    return dpari_hx_mem(field) == dpari_hx_mem(g) && dpari_hx_cells_of(field, rank, p % 2, &a) &&
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
@@ -1960,7 +2008,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *f
         if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
             dpari_hx_cells_meet(&a, &b, &left)) {
             return dpari_wrong(
-                why, "field %d: rank %d has cells of it in the %ld bytes of the plan's memory",
+                why,
+                "field %d: its array on rank %d has elements in the %ld bytes of the plan's "
+                "memory",
                 p / 2, rank, bytes);
         }
     }
@@ -1985,13 +2035,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
             }
             if (p / 2 == q / 2) {
                 return dpari_wrong(
-                    why, "field %d: its data and its halos have elements of rank %d in common",
+                    why, "field %d: data and compact_halo have elements in common on rank %d",
                     p / 2, rank);
             }
-            return dpari_wrong(why,
-                               "fields %d and %d have elements of rank %d in common: their memory "
-                               "begins %ld bytes apart",
-                               q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+            return dpari_wrong(
+                why,
+                "fields %d and %d have elements in common on rank %d; their memory begins %ld "
+                "bytes apart",
+                q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
         }
     }
     return DPAR_OK;
@@ -2004,31 +2055,40 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
  * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
  * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
  * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
- * halo_run.c runs it. */
+ * halo_run.c runs it.
+ *
+ * The names are those of strided_loops.h: a run is contiguous on both sides and moved by one of the
+ * loops there; a row consists of runs at equal distances; `zero` is what becomes 0 with each run.
+ * The loop is a constant in the inlined functions, so that the compiler makes one for each. */
 
-#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
-#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
-#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
-#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+#define DPARI_STRIDE_APART                                                                         \
+    512 /* bytes between runs from which on the hardware does not prefetch them                    \
+           by itself; measured */
+#define DPARI_STRIDE_SOON 48  /* runs by which lines are prefetched ahead; measured on a Xeon */
+#define DPARI_STRIDE_ASKED 16 /* the least number of runs that are moved between two prefetches */
+#define DPARI_STRIDE_ROW 128  /* the most runs of a row that are prefetched at once */
+#define DPARI_STRIDE_PACK_PART                                                                     \
+    256                            /* bytes of each box that are packed at a time; measured, Xeon  \
+                                    */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes by which packing prefetches ahead; measured, Xeon */
 
 /* ---- two pieces in one loop ---- */
 
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
- */
+/* Two boxes a and b of the same shape: each run of a is followed by the run of b that is to_b,
+ * from_b and zero_b bytes after it on each side. */
 typedef struct dpari_stride_pair dpari_stride_pair;
 typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
 struct dpari_stride_pair {
     dpari_stride_rows a;
     int64_t to_b, from_b, zero_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+    int64_t next;  /* bytes from the target of a run to the line that is prefetched with it */
+    int64_t soon;  /* number of runs at the start of a row that prefetch */
+    int64_t least; /* the same for the last row, which must not prefetch beyond the box, because a
+                      peer may be about to write there */
+    dpari_stride_pair_loop *round; /* a loop that sums both boxes at once, or NULL */
 };
 
-/* Of each piece a run; zero as dpari_stride_one has it. */
+/* Moves one run of each box. zero: as in dpari_stride_one. */
 DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned char *f,
                                                unsigned char *z, const dpari_stride_pair *r,
                                                int64_t zero_b, int64_t last, int32_t loop, int zero)
@@ -2040,8 +2100,8 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* r is what all loops read of k at once. Runs that ask for lines have a loop of their own: what
- * lies in the first cache is a tenth faster so. */
+/* Moves both boxes. r is a copy of *k, which the caller has read once for all loops. Runs that
+ * prefetch have a loop of their own, which makes boxes in the first-level cache a tenth faster. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
                                               const dpari_stride_pair *k, int32_t loop, int zero)
 {
@@ -2070,8 +2130,9 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
     }
 }
 
-/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
- * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+/* Sums a row's halo cells h and g at its two ends into the own cells at the other ends, and sets
+ * them to 0: |h x ... y g| becomes |0 x+g ... y+h 0|. Here h belongs to box a and g to box b. |h x|
+ * and |y g| are one vector each, so that one addition makes both sums. */
 #if DPARI_STRIDE_VECTOR
 DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
                                                 int32_t bytes, int32_t f64)
@@ -2121,7 +2182,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
 }
 
 #if DPARI_STRIDE_WIDE
-/* Two f64 from each side. */
+/* The same for two cells of f64 at each end. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
                                                                      unsigned char *high)
 {
@@ -2153,8 +2214,9 @@ DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const d
 #endif
 #endif
 
-/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
- * y overlap, in a block narrower than its two halos. */
+/* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
+ * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
+ * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
 static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
@@ -2168,14 +2230,14 @@ static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t 
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.from += k->from_b;
     k->a.to += k->to_b;
     k->from_b = -k->from_b;
     k->to_b = -k->to_b;
     return 1;
 }
 
-/* NULL: there is none. */
+/* Returns the loop above that sums both boxes at once, or NULL if there is none. */
 static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
 {
 #if DPARI_STRIDE_VECTOR
@@ -2198,7 +2260,8 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
     return NULL;
 }
 
-/* Two at once where halos are usual: one to four elements of 4 or 8 bytes wide. */
+/* The loops that are compiled for pairs: those of usual halos, one to four elements of 4 or 8 bytes
+ * wide. */
 #define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -2217,10 +2280,10 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 #define DPARI_STRIDE_PAIRS(X) DPARI_STRIDE_PAIRED_COPIES(X) DPARI_STRIDE_SUMS(X)
 #endif
 
-/* Of the loops that dpari_stride_pairs allows. */
+/* Moves both boxes by one of the loops that dpari_stride_pairs allows. */
 DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
-    const dpari_stride_pair r = *k; /* read here, not by each loop */
+    const dpari_stride_pair r = *k; /* read here once, and not in each loop */
     if (k->round) {
         k->round(k);
         return;
@@ -2235,6 +2298,7 @@ DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair 
     }
 }
 
+/* True if the loop is compiled for pairs. */
 static int dpari_stride_has_pair(int32_t loop)
 {
     switch (loop) {
@@ -2246,7 +2310,7 @@ static int dpari_stride_has_pair(int32_t loop)
     }
 }
 
-/* True if one loop can do both boxes, which are short copies or sums. */
+/* True if one loop can move both boxes. They must be short copies or sums with the same steps. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
@@ -2261,15 +2325,18 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
            dpari_stride_has_pair(a->loop);
 }
 
+/* Prefetches so many bytes of both boxes. */
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
 {
     dpari_stride_ask_lines(at, bytes);
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
- * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
- * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
+/* Packs both boxes through near memory, as dpari_stride_pack does for one, some rows at a time. In
+ * between it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead. If it
+ * prefetched more at once than a core can wait for, that would delay the lines that it reads.
+ * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
+ * 6.4 us.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -2294,7 +2361,8 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
     }
 }
 
-/* Of a at to[0], from[0] and b at to[1], from[1]. */
+/* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
+ * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
 static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
@@ -2309,7 +2377,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
     k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
     k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) {
         k->next = k->a.to_row;
         k->soon = k->a.n;
     } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
@@ -2319,8 +2387,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     }
 }
 
-/* Both, some runs at a time, after those lines of another core's side that come later are asked
- * for: some rows, or a part of one. */
+/* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
+ * the lines of later runs on the side that another core used last. */
 static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
 {
     const dpari_stride_pair all = *k;
@@ -2346,7 +2414,7 @@ static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
     }
 }
 
-/* Both, run by run in turns. 0: there is no such loop. */
+/* Moves both boxes in one loop, run by run in turns. Returns 0 if there is no such loop. */
 static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
                                  const unsigned char *const *from, const dpari_stride *b)
 {
@@ -2371,15 +2439,20 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     return 1;
 }
 
+/* True if two boxes have the same shape, so that dpari_stride_walk can move them in turns. */
 static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
+    for (d = 0; d < DPARI_STRIDE_DIMS; d++) {
+        if (a->dim[d].count != b->dim[d].count) {
+            return 0;
+        }
     }
-    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
-           b->loop != DPARI_STRIDE_NONE;
+    return a->dims == b->dims && a->loop != DPARI_STRIDE_NONE && b->loop != DPARI_STRIDE_NONE;
 }
 
+/* Boxes of long runs, or of few elements, are moved one after the other. Otherwise they are moved
+ * in one loop if there is one, or else in turns, some runs of each. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -2413,7 +2486,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
 
 /* ---- lists ---- */
 
-/* The copies that lists are made of. */
+/* The copies that are compiled for lists. */
 #define DPARI_STRIDE_LIST_COPIES(X)                                                                \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -2421,7 +2494,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
     X(DPARI_STRIDE_16)                                                                             \
     X(DPARI_STRIDE_TWO_16)
 
-/* Copies k's runs, which may be anywhere. */
+/* Moves the runs of a list. */
 DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
@@ -2435,6 +2508,7 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
     }
 }
 
+/* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
 static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
                                    int32_t loop)
 {
@@ -2519,59 +2593,69 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_str
 
 /* Walks the boxes that one step of an exchange moves for one field.
  *
- * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
- * extended by the halos that steps before it have filled, which brings edges and corners along.
- * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
- * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
+ * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
+ * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
+ * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * each step several times: to count boxes, to find the peers and to fill in items. */
 
-/* With a dim the halos of those after it travel along, as far as they have images: the last dim
- * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
+/* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
+ * later dims are included, as far as they have images, because the last dim is exchanged first:
+ * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
+ * (halo_plan.h) decide about the cut dim. */
+static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
-    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
-    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+    if (!dpari_hx_boxes(halo, walk->rank, &own, &all)) {
         return;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        const int wraps = (int)(h->periodic >> d & 1u);
-        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
-        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
-        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
-        if (d == w->dim) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        const int wraps = (int)(halo->periodic >> d & 1u);
+        int extends =
+            d > walk->dim && step->along != DPARI_HX_CUT && halo->shape != DPAR_STENCIL_STAR;
+        if (d == cut) {
+            extends = d == walk->cut;
+        }
+        if (d == walk->cut) {
+            walk->own = own.hi[d] - own.lo[d];
+        }
+        if (d == walk->dim) {
+            walk->low[d] = 0;
             continue;
         }
-        if (d == cut ? d == w->cut : rows) {
-            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
-            w->after[d] =
-                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        walk->low[d] = own.lo[d] - all.lo[d];
+        if (extends) {
+            walk->before[d] = wraps ? halo->low[d] : dpari_least(halo->low[d], own.lo[d]);
+            walk->after[d] =
+                wraps ? halo->high[d]
+                      : dpari_least(halo->high[d], dpar_halo_points(halo, d) - own.hi[d]);
         }
-        w->h.low[d] = w->h.high[d] = 0;
+        walk->halo.low[d] = walk->halo.high[d] = 0;
     }
 }
 
-/* Returns what is exchanged: halos, or shared points only. */
-DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
-    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+    return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
 /* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
  * turned), no own point may be the image of another one, and the CPU must compute the sums. */
-static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *step, int32_t moves)
 {
-    const dpar_halo *h = f->halo;
-    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
-           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+    const dpar_halo *halo = field->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD &&
+           !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* The local box, from 0 on. */
-static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+/* Computes the local box of a rank, moved so that it begins at 0. */
+static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
     int32_t d;
-    if (!dpari_hx_boxes(h, rank, &own, local)) {
+    if (!dpari_hx_boxes(halo, rank, &own, local)) {
         return 0;
     }
     for (d = 0; d < local->dims; d++) {
@@ -2581,77 +2665,81 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
-    dpari_zero(w, sizeof *w);
-    w->h = *f->halo;
-    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
-    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
-    w->rank = rank;
-    w->direction = direction;
-    w->moves = moves;
-    w->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(f, step, moves) &&
-                dpari_hx_local(f->halo, rank, &w->clear);
-    if (step->number >= w->h.grid.dims ||
-        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+    dpari_zero(walk, sizeof *walk);
+    walk->halo = *field->halo;
+    walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
+    walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
+    walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
+    walk->rank = rank;
+    walk->direction = direction;
+    walk->moves = moves;
+    walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
+                   dpari_hx_local(field->halo, rank, &walk->clear);
+    if (step->number >= walk->halo.grid.dims ||
+        (beside && (walk->cut < 0 || walk->halo.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
     }
     if (step->number >= 0) {
-        dpari_hx_widen(w, f->halo, step);
+        dpari_hx_widen(walk, field->halo, step);
     }
-    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
 }
 
-/* The walk itself; of halos beside halos once for those below and once for those above. */
-static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
+/* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
+ * the whole walk twice: next to the halos below, and then next to those above. */
+static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    if (dpar_halo_next(&w->walk, t)) {
+    if (dpar_halo_next(&walk->walk, transfer)) {
         return 1;
     }
-    if (w->cut < 0 || w->above) {
+    if (walk->cut < 0 || walk->above) {
         return 0;
     }
-    w->above = 1;
-    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
-           dpar_halo_next(&w->walk, t);
+    walk->above = 1;
+    return dpar_halo_first(&walk->walk, &walk->halo, walk->rank, walk->direction, walk->moves,
+                           NULL) == DPAR_OK &&
+           dpar_halo_next(&walk->walk, transfer);
 }
 
-static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
+/* Advances to the next box, and extends it as dpari_hx_widen has set. */
+static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t c = w->cut;
+    const int32_t c = walk->cut;
     int32_t d;
     do {
-        if (!dpari_hx_advance(w, t)) {
+        if (!dpari_hx_advance(walk, transfer)) {
             return 0;
         }
-    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
-    for (d = 0; d < t->dims && w->dim >= 0; d++) {
-        t->mine[d] += w->low[d] - w->before[d];
-        t->theirs[d] += w->low[d] - w->before[d];
-        t->extent[d] += w->before[d] + w->after[d];
+    } while (c >= 0 && (walk->above ? walk->after[c] : walk->before[c]) == 0);
+    for (d = 0; d < transfer->dims && walk->dim >= 0; d++) {
+        transfer->mine[d] += walk->low[d] - walk->before[d];
+        transfer->theirs[d] += walk->low[d] - walk->before[d];
+        transfer->extent[d] += walk->before[d] + walk->after[d];
     }
     if (c >= 0) {
-        t->mine[c] += w->above ? w->before[c] + w->own : 0;
-        t->theirs[c] = t->mine[c];
-        t->extent[c] = w->above ? w->after[c] : w->before[c];
+        transfer->mine[c] += walk->above ? walk->before[c] + walk->own : 0;
+        transfer->theirs[c] = transfer->mine[c];
+        transfer->extent[c] = walk->above ? walk->after[c] : walk->before[c];
     }
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible. */
-static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
+ * one dim past the box. */
+static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
-    dpar_box *b = &w->clear;
+    dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* of what is clear */
-    for (d = 0; d < t->dims; d++) {
-        const double n = (double)(b->hi[d] - b->lo[d]);
-        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
-        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+    double least = 0.0; /* the fraction of the clear part that is given up */
+    for (d = 0; d < transfer->dims; d++) {
+        const double n = (double)(box->hi[d] - box->lo[d]);
+        const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
+        const double beyond = (double)(box->hi[d] - transfer->mine[d]) / n;
         if (d == 0 || dpari_leastf(below, beyond) < least) {
             least = dpari_leastf(below, beyond);
             best = d;
@@ -2659,78 +2747,82 @@ static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
         }
     }
     if (above) {
-        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+        box->hi[best] = dpari_most(transfer->mine[best], box->lo[best]);
     } else {
-        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+        box->lo[best] = dpari_least(transfer->mine[best] + transfer->extent[best], box->hi[best]);
     }
 }
 
 /* True if any point of a box is clear. */
-static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
-            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+    for (d = 0; d < transfer->dims; d++) {
+        if (dpari_most(transfer->mine[d], walk->clear.lo[d]) >=
+            dpari_least(transfer->mine[d] + transfer->extent[d], walk->clear.hi[d])) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
-static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
+ * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
+ * none. */
+static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t d = w->side / 2, above = w->side % 2;
-    dpar_transfer *r = &w->rest;
+    const int32_t d = walk->side / 2, above = walk->side % 2;
+    dpar_transfer *r = &walk->rest;
     const int64_t end = r->mine[d] + r->extent[d];
-    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
-    dpar_transfer *upper = above ? t : r;
-    w->side++;
+    const int64_t n = above ? end - walk->clear.hi[d] : walk->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? transfer : r;
+    walk->side++;
     if (n <= 0) {
         return 0;
     }
-    *t = *r;
-    t->extent[d] = n;
+    *transfer = *r;
+    transfer->extent[d] = n;
     r->extent[d] -= n;
     upper->mine[d] += above ? r->extent[d] : n;
     upper->theirs[d] += above ? r->extent[d] : n;
     return 1;
 }
 
-/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
- * first where no peer's box precedes it, because it then need not wait for peers. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
+ * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
+ * before all others without changing the order at any point. */
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    w->own_first = 0;
-    if (w->side == 0) {
-        if (!dpari_hx_next_box(w, t)) {
+    walk->own_first = 0;
+    if (walk->side == 0) {
+        if (!dpari_hx_next_box(walk, transfer)) {
             return 0;
         }
-        if (!w->splits || !dpari_hx_is_clear(w, t)) {
+        if (!walk->splits || !dpari_hx_is_clear(walk, transfer)) {
             return 1;
         }
-        if (t->peer != w->rank) {
-            dpari_hx_keep_off(w, t);
+        if (transfer->peer != walk->rank) {
+            dpari_hx_avoid(walk, transfer);
             return 1;
         }
-        w->rest = *t;
+        walk->rest = *transfer;
     }
-    while (w->side < 2 * w->rest.dims) {
-        if (dpari_hx_peel(w, t)) {
+    while (walk->side < 2 * walk->rest.dims) {
+        if (dpari_hx_peel(walk, transfer)) {
             return 1;
         }
     }
-    *t = w->rest;
-    w->side = 0;
-    w->own_first = 1;
+    *transfer = walk->rest;
+    walk->side = 0;
+    walk->own_first = 1;
     return 1;
 }
 
-/* Pairs that turn by one or three quarters go component by component: two items. */
-DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
+ * each is an item of its own. */
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
-    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+    return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
 }
 
 /* ==== halo/halo_mem.c ==== */
@@ -2741,154 +2833,179 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_trans
  * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
  * halo_run.c and by the checks of dpar_debug.h. */
 
-/* One box, here or there, done when this returns. */
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
-    const dpar_mem *m = dpari_hx_mem(f);
-    dpar_status st;
-    if (!m) {
+    const dpar_mem *mem = dpari_hx_mem(field);
+    dpar_status status;
+    if (!mem) {
         return dpari_mem_move_box(box);
     }
-    st = m->move(m->ctx, box, 1);
-    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
+    status = mem->move(mem->ctx, box, 1);
+    if (status != DPAR_OK || !mem->wait) {
+        return status;
+    }
+    return mem->wait(mem->ctx);
 }
 
-/* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b)
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
+                               unsigned char *dense, int back, dpar_mem_box *box)
 {
-    unsigned char *mine = x->part[it->mine] + it->mine_at;
+    unsigned char *mine = x->part[item->mine] + item->mine_at;
     int32_t d;
-    dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->round_type = x->field[it->field].type;
-    b->op = DPAR_COPY;
-    b->dims = it->dims;
-    b->to = back ? mine : dense;
-    b->from = back ? dense : mine;
-    for (d = 0; d < it->dims; d++) {
-        b->extent[d] = it->extent[d];
-        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
-        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
+    dpari_zero(box, sizeof *box);
+    box->to_type = box->from_type = box->round_type = x->field[item->field].type;
+    box->op = DPAR_COPY;
+    box->dims = item->dims;
+    box->to = back ? mine : dense;
+    box->from = back ? dense : mine;
+    for (d = 0; d < item->dims; d++) {
+        box->extent[d] = item->extent[d];
+        box->to_stride[d] = back ? item->own_step[d] : item->dense[d];
+        box->from_stride[d] = back ? item->dense[d] : item->own_step[d];
     }
 }
 
-/* What the exchange under way makes of an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int takes, dpar_mem_box *b)
+/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
+                            dpar_mem_box *box)
 {
-    const dpar_halo_field *f = &x->field[it->field];
+    const dpar_halo_field *field = &x->field[item->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, item) : 0;
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
-    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
-    b->round_type = dpari_hx_wire(f);
+    dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
+    box->round_type = dpari_hx_wire(field);
     if (!takes) {
-        b->to_type = dpari_hx_wire(f);
-        b->clear = adjoint;
+        box->to_type = dpari_hx_wire(field);
+        box->clear = adjoint;
         return;
     }
-    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
-    b->op = adjoint ? x->op : DPAR_COPY;
-    b->negate = it->negate;
-    b->clear = adjoint && it->peer < 0;
-    for (d = 0; d < it->dims && it->direct; d++) {
-        b->from_stride[d] = it->other_step[d];
+    box->from_type = item->direct ? field->type : dpari_hx_wire(field);
+    box->op = adjoint ? x->op : DPAR_COPY;
+    box->negate = item->negate;
+    box->clear = adjoint && item->peer < 0;
+    for (d = 0; d < item->dims && item->direct; d++) {
+        box->from_stride[d] = item->other_step[d];
     }
 }
 
-static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
+/* Keeps the first failure of a move. */
+static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
 {
-    x->moved = x->moved == DPAR_OK ? st : x->moved;
+    if (x->moved == DPAR_OK) {
+        x->moved = status;
+    }
 }
 
-/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
- * goes wrong is heard at the next dpari_hx_settle. */
+/* Items of the same memory that follow each other are one batch. A failure is returned by the next
+ * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
     int64_t k;
     for (k = first; k <= first + n; k++) {
-        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
-        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
-        if (it && (!m || (!takes && !it->packs))) {
+        const dpari_hx_item *item = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *mem = item ? dpari_hx_mem(&x->field[item->field]) : NULL;
+        if (item && (!mem || (!takes && !item->packs))) {
             continue;
         }
-        if (m != of && boxes > 0) {
+        if (mem != of && boxes > 0) {
             dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
             boxes = 0;
         }
-        of = m;
-        if (it) {
-            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
+        of = mem;
+        if (item) {
+            dpari_hx_moving(x, item, takes, &x->box[boxes++]);
         }
     }
 }
 
 /* True if an earlier field uses the same device memory. */
-static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
+static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
-    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    for (i = 0; i < f; i++) {
+        if (dpari_hx_mem(&x->field[i]) == dpari_hx_mem(&x->field[f])) {
+            return 1;
+        }
     }
-    return i < f;
+    return 0;
 }
 
-/* Waits until all moves are done, or ordered before what follows. An error breaks the
- * communicator. */
+/* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
+ * breaks the communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
-    dpar_status st = x->moved;
+    dpar_status status = x->moved;
     dpar_why why;
     int32_t i;
     for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && m->wait && !dpari_hx_again(x, i)) {
-            const dpar_status s = m->wait(m->ctx);
-            st = st == DPAR_OK ? s : st;
+        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
+        if (mem && mem->wait && !dpari_hx_seen_before(x, i)) {
+            const dpar_status waited = mem->wait(mem->ctx);
+            if (status == DPAR_OK) {
+                status = waited;
+            }
         }
     }
-    if (st != DPAR_OK) {
-        (void)dpari_say(st, &why, "halo exchange %ld: rank %d cannot move its fields' memory: %s",
-                        x->count, x->rank, dpar_status_text(st));
-        dpar_comm_abort(x->c, st, why.text);
-        if (x->node != x->c) {
-            dpar_comm_abort(x->node, st, why.text);
+    if (status != DPAR_OK) {
+        (void)dpari_say(
+            status, &why,
+            "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
+            x->count, x->rank, dpar_status_text(status));
+        dpar_comm_abort(x->comm, status, why.text);
+        if (x->node != x->comm) {
+            dpar_comm_abort(x->node, status, why.text);
         }
     }
-    return st;
+    return status;
 }
 
-/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+/* Pins host memory with the functions of one memory (on), or unpins it. */
+static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memory, int64_t bytes,
+                                                int on)
+{
+    if (on) {
+        return mem->pin ? mem->pin(mem->ctx, memory, bytes) : DPAR_OK;
+    }
+    return mem->unpin ? mem->unpin(mem->ctx, memory) : DPAR_OK;
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
                                               int on)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && !dpari_hx_again(x, i)) {
-            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
-                                  : m->unpin ? m->unpin(m->ctx, memory)
-                                             : DPAR_OK;
-            st = st == DPAR_OK ? s : st;
+    if (!x->elsewhere || x->in_order || bytes <= 0) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < x->fields; i++) {
+        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
+        if (mem && !dpari_hx_seen_before(x, i)) {
+            const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
+            if (status == DPAR_OK) {
+                status = pinned;
+            }
         }
     }
-    return st;
+    return status;
 }
 
-/* The same of all memory of a plan: its own, and what peers pack for it. */
+/* This is the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
-    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        const dpari_hx_peer *p = &x->peer[i];
-        if (p->world >= 0 && p->staging) {
-            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+        const dpari_hx_peer *peer = &x->peer[i];
+        if (peer->world >= 0 && peer->staging) {
+            status = dpari_hx_pin(x, peer->staging, 2 * peer->turn, on);
         }
     }
-    return st;
+    return status;
 }
 
 /* ==== halo/halo_prepare.c ==== */
@@ -2896,130 +3013,164 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 /* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
- * peers will read are requested early, because they are the slowest part of a small exchange.
- * Called at the end of planning, and again if the op of an adjoint changes. */
+ * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
+ * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
+ * changes. */
 
-/* ---- loops ------------------------------------------------------------------------------------
- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
-/* Its loops: giving, taking with `op`. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+/* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *f = &x->field[it->field];
-    const int32_t wire = dpari_hx_wire(f);
-    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
-    dpari_stride_piece p;
+    const dpar_halo_field *field = &x->field[item->field];
+    const int32_t wire = dpari_hx_wire(field);
+    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    dpari_stride_piece piece;
     int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = it->dims;
-    for (d = 0; d < it->dims; d++) {
-        p.extent[d] = it->extent[d];
-        p.to[d] = it->own_step[d];
-        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    dpari_zero(&piece, sizeof piece);
+    piece.dims = item->dims;
+    for (d = 0; d < item->dims; d++) {
+        piece.extent[d] = item->extent[d];
+        piece.to[d] = item->own_step[d];
+        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
     }
-    p.to_type = f->type;
-    p.from_type = it->direct ? f->type : wire;
-    p.through = wire;
-    p.op = op;
-    p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
-    p.beside = op == DPAR_SUM ? it->beside : 0;
-    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
-    p.wide = x->wide;
-    dpari_stride_prepare(&it->take, &p);
-    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
-    p.back = 0;
-    p.beside = 0;
-    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
-    p.op = DPAR_COPY;
-    p.negate = 0;
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->dense[d];
-        p.from[d] = it->own_step[d];
+    piece.to_type = field->type;
+    piece.from_type = item->direct ? field->type : wire;
+    piece.through = wire;
+    piece.op = op;
+    piece.negate = item->negate;
+    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    piece.back =
+        item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
+    piece.beside = op == DPAR_SUM ? item->beside : 0;
+    piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
+    piece.wide = x->wide;
+    dpari_stride_prepare(&item->take, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.back = 0;
+    piece.beside = 0;
+    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
+     * and become 0 when they have been packed. */
+    piece.clear = op == DPAR_COPY;
+    piece.op = DPAR_COPY;
+    piece.negate = 0;
+    for (d = 0; d < item->dims; d++) {
+        piece.to[d] = item->dense[d];
+        piece.from[d] = item->own_step[d];
     }
-    p.to_type = wire;
-    p.from_type = f->type;
-    dpari_stride_prepare(&it->give, &p);
+    piece.to_type = wire;
+    piece.from_type = field->type;
+    dpari_stride_prepare(&item->give, &piece);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+/* Returns the list of an item for when it is taken, or for when it is given. */
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
-    return takes ? &it->taken : &it->given;
+    return takes ? &item->taken : &item->given;
 }
 
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
-static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
-                 : it->packs && it->give_mate == 0;
+    if (takes) {
+        return item->take_mate == 0 && (item->peer < 0 || !item->direct);
+    }
+    return item->packs && item->give_mate == 0;
 }
 
-/* True if two items may be in the same list. */
+/* True if two items may be in the same list: they need the same loop and, once arrays have been
+ * bound, must be in the same arrays, because the distance between two arrays may change. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
-    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
-           (!x->bound ||
-            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+    const dpari_stride *first = takes ? &a->take : &a->give;
+    const dpari_stride *second = takes ? &b->take : &b->give;
+    if (!dpari_stride_lists_alike(first, second)) {
+        return 0;
+    }
+    if (!x->bound) {
+        return 1;
+    }
+    return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
+/* Returns the bytes from one part of this rank's arrays to another. */
 static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
-/* The entries of b in a list of a; returns how many. */
+/* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
+ * or 0 if b cannot be in a list. */
 static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    return dpari_stride_list(
-        &b->take, mine,
-        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+    if (b->peer < 0) {
+        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+    }
+    return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
- * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
- * for (1.0 -> 1.5 us). */
+/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
+ * are skipped, unless the order of items matters (strict): then the list ends before them. It
+ * matters if values are combined, because the order of sums is documented. It also matters for
+ * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
+ * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
                                int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
-    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    dpari_hx_few *list = dpari_hx_few_of(a, takes);
     const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
-    l->at = at;
+    list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
             dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
         }
         if (runs > 0) {
             of->runs = j == i ? 0 : -1;
-            l->runs += runs;
+            list->runs += runs;
         }
     }
 }
 
-/* The lists of n items that are given or taken one after the other. */
+/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
+ * mate, or is not packed. */
+static int dpari_hx_skips(dpari_hx_item *item, int takes)
+{
+    if (dpari_hx_few_of(item, takes)->runs < 0) {
+        return 1;
+    }
+    if (takes) {
+        return item->take_mate < 0;
+    }
+    return item->give_mate < 0 || !item->packs;
+}
+
+/* Makes the lists of n items that are given or taken one after the other, and sets the distance
+ * from each item to the next one that is not skipped. */
 static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
-    int32_t step = 0; /* from the item before */
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t i;
+    int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -3030,39 +3181,34 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
         }
     }
     for (i = n - 1; i >= 0; i--) {
-        const dpari_hx_item *it = &item[i];
-        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
-        l->step = 1 + step;
-        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? l->step
-                   : 0;
+        dpari_hx_few_of(&item[i], takes)->step = 1 + skipped;
+        skipped = dpari_hx_skips(&item[i], takes) ? 1 + skipped : 0;
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
-    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
 }
 
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *p = &x->step[s];
+        const dpari_hx_step *step = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather_sends(x, p, takes);
+            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(x, step, takes);
         }
     }
 }
 
-/* ---- items that go together -------------------------------------------------------------------
- */
+/* ---- pairs of items -------------------------------------------------------------------------- */
 
-/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
- */
+/* True if two items may be opposite sides of a block: they have the same shape and strides, in the
+ * same array, and are moved in the same way. They are then often in the same lines and pages. */
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -3100,6 +3246,9 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
+/* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
+ * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
+ * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
 static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
@@ -3128,9 +3277,10 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
- * been packed by then. Both are in the same cache lines, which are then written only once. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
+/* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
+ * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
+ * the step may be made into box a. */
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -3142,7 +3292,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
         !dpari_hx_mates(a, b)) {
         return 0;
     }
-    for (k = p->s; k < p->s + p->s_items; k++) {
+    for (k = step->s; k < step->s + step->s_items; k++) {
         if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
             return 0;
         }
@@ -3150,14 +3300,15 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
+/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
-    for (i = p->r; i < p->r + p->r_items; i++) {
+    for (i = step->r; i < step->r + step->r_items; i++) {
         dpari_hx_item *a = &x->item[i];
-        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+        for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
             dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, p, a, b)) {
+            if (dpari_hx_may_wipe(x, step, a, b)) {
                 b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
                 a->wiper = j - i;
                 dpari_hx_prepare(x, b, DPAR_SUM);
@@ -3167,29 +3318,34 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
     }
 }
 
-/* ---- rows whose ends are asked for ------------------------------------------------------------
- */
+/* ---- rows whose ends are prefetched ---------------------------------------------------------- */
 
-/* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+/* Returns the number of rows of a box along a dim. Contiguous components belong to the row. */
+static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    for (d = 0; d < item->dims; d++) {
+        if (d != row && (d != item->dims - 1 || item->own_step[d] != 1)) {
+            rows *= item->extent[d];
+        }
     }
     return rows;
 }
 
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
+ * -1 if there are more rows than DPARI_HX_ROWS. */
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    for (d = 1; d < item->dims - 1; d++) {
+        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
+        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
+        if (here < least) {
+            row = d;
+        }
     }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+    return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
@@ -3199,36 +3355,35 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+        const dpari_hx_item *item = &x->item[k];
+        rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all items ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;
     for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *p = &x->step[s];
-        for (k = p->r; k < p->s + p->s_items; k++) {
-            dpari_hx_item *it = &x->item[k];
-            const int sends = k >= p->s;
+        dpari_hx_step *step = &x->step[s];
+        for (k = step->r; k < step->s + step->s_items; k++) {
+            dpari_hx_item *item = &x->item[k];
+            const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            if (it->peer >= 0) {
-                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
-                it->pack_at += w->out_at[give];
-                it->take_at += w->in_at[!give];
+            if (item->peer >= 0) {
+                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                item->pack_at += flow->out_at[give];
+                item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, p);
-        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
-        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+        dpari_hx_wipe_beside(x, step);
+        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
+        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
+        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->asks = dpari_hx_asks(x);
@@ -3244,81 +3399,90 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
  * dpar_halo_plan_begin advances the stages as far as they go without waiting for later steps,
  * dpar_halo_plan_test does so without any wait, and dpar_halo_plan_end completes them. */
 
-/* ---- waiting for peers ------------------------------------------------------------------------
- */
+/* ---- waiting for peers ----------------------------------------------------------------------- */
 
+/* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
-    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size; i++) {
+        if (group->world_rank[i] == world) {
+            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
+        }
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+    return -1;
 }
 
+/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
+ * + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
 
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
-static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 {
-    dpar_text_put(t, kind == 1              ? "a forward exchange"
-                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
-                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
-                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
-                                            : "another operation");
+    const char *name = "another operation";
+    switch (kind) {
+    case 1: name = "a forward exchange"; break;
+    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
+    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
+    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
+    default: break;
+    }
+    dpar_text_put(text, name);
 }
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
-                                            const dpari_peer_wait *q)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
+                                            const dpari_peer_wait *wait)
 {
-    dpari_group *g = dpari_group_of(x->node);
-    const dpari_hx_peer *p = &x->peer[peer];
+    dpari_group *group = dpari_group_of(x->node);
+    const dpari_hx_peer *peer = &x->peer[number];
     dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "%s%ld of %d%s%d",
+    dpar_text text;
+    dpar_text_init(&text, why.text, sizeof why.text);
+    dpari_text_print(&text, "%s%ld of %d%s%d",
                      x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
                      x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
-    dpari_put_place(&t, g);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, x->world, p->world);
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
+    dpari_put_place(&text, group);
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&text, " closed the communicator or returned");
+        dpari_put_failed(&text, x->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, x->world, p->world);
+        dpari_put_ending(&text, x->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&t, " did not come in %.1f s; ", q->waited);
-        if (q->links > 0) {
-            dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
-                             p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
+        dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
+        if (wait->links > 0) {
+            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
+                             wait->links > 1 ? "others that wait for it" : "it");
         } else {
-            dpar_text_put(&t, "it");
+            dpar_text_put(&text, "it");
         }
-        dpari_text_print(&t, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
-    } else if (q) {
-        dpari_put_crossed(&t, g, p->world, q->in);
-        dpar_text_put(&t, " instead");
+        dpari_text_print(&text, " has begun exchange #%ld",
+                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
+    } else if (wait) {
+        dpari_put_crossed(&text, group, peer->world, wait->in);
+        dpar_text_put(&text, " instead");
     } else {
-        dpar_text_put(&t, " runs ");
-        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&t, ", rank %d ", x->c->rank);
-        dpari_hx_put_kind(&t, dpari_hx_kind(x));
+        dpar_text_put(&text, " runs ");
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
+        dpari_text_print(&text, ", rank %d ", x->comm->rank);
+        dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
-    status = dpari_group_break(g, status, why.text);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    status = dpari_group_break(group, status, why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -3327,32 +3491,33 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
 
-/* Advances messages and other work that is under way. */
+/* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
-    if (x->node != x->c) {
+    if (x->node != x->comm) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        (void)x->c->engine.progress(x->c, 0);
+        (void)x->comm->engine.progress(x->comm, 0);
     }
 }
 
-/* The time for the plan's timers, or 0 if it keeps none. */
+/* Returns the time if the plan has timers, otherwise 0. */
 static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
+/* Adds the time since `began` to a phase. */
 static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
@@ -3360,26 +3525,30 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
     }
 }
 
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
+/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
+ * is late. */
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *p = &x->peer[peer];
-    dpari_peer_wait q;
+    const dpari_hx_peer *peer = &x->peer[number];
+    dpari_peer_wait wait;
     dpar_status status;
-    dpari_zero(&q, sizeof q);
-    q.comm = x->c;
-    q.group = dpari_group_of(x->node);
-    q.peer = p->world;
-    q.ready = &p->line[x->step[x->now].line].ready;
-    q.shift = 8;
-    q.count = x->count;
-    q.progress = dpari_hx_progress;
-    q.exchange = x;
-    status = dpari_peer_await(&q, word, value);
+    dpari_zero(&wait, sizeof wait);
+    wait.comm = x->comm;
+    wait.group = dpari_group_of(x->node);
+    wait.peer = peer->world;
+    wait.ready = &peer->line[x->step[x->now].line].ready;
+    wait.shift = 8;
+    wait.count = x->count;
+    wait.progress = dpari_hx_progress;
+    wait.exchange = x;
+    status = dpari_peer_await(&wait, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK ? status
-                                                              : dpari_hx_fail(x, status, peer, &q);
+    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+        return status;
+    }
+    return dpari_hx_fail(x, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -3391,7 +3560,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
                                   uint64_t value, int wait)
 {
     double now;
-    dpar_status st;
+    dpar_status status;
     if (DPARI_LOAD(word) >= value) {
         return DPAR_OK;
     }
@@ -3403,47 +3572,53 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_MORE;
     }
     x->looked = now;
-    st = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
-    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_hx_fail(x, st, peer, NULL);
+    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
+    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        status = dpari_hx_fail(x, status, peer, NULL);
     }
-    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+/* The stages of a step (dpar_halo_plan.stage). */
+enum {
+    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
+    DPARI_HX_COMING,  /* takes messages */
+    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
+    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
+    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+};
 
 /* True if something is received from the peer in this mode. */
-static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
 {
-    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+    return (mode == DPAR_HALO_FORWARD ? flow->boxes : flow->sends) > 0;
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
+static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    const int64_t size = dpar_type_bytes(x->field[it->field].type);
-    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
-    const unsigned char *at = dpari_hx_mine(x, it);
+    const int64_t size = dpar_type_bytes(x->field[item->field].type);
+    const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, item);
     int64_t index[DPARI_HX_DIMS] = {0};
     int32_t d;
     do {
         dpari_stride_ask_line(at - step);
         dpari_stride_ask_line(at + row);
-        for (d = 0; d < it->dims; d++) {
-            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+        for (d = 0; d < item->dims; d++) {
+            if (d == item->row || (d == item->dims - 1 && item->own_step[d] == 1)) {
                 continue;
             }
-            at += size * it->own_step[d];
-            if (++index[d] < it->extent[d]) {
+            at += size * item->own_step[d];
+            if (++index[d] < item->extent[d]) {
                 break;
             }
-            at -= size * it->own_step[d] * index[d];
+            at -= size * item->own_step[d] * index[d];
             index[d] = 0;
         }
-    } while (d < it->dims);
+    } while (d < item->dims);
 }
 
 /* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
@@ -3457,31 +3632,32 @@ static void dpari_hx_ask(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k;
     for (k = 0; k < end && x->asks; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->row >= 0) {
-            dpari_hx_ask_rows(x, it);
+        const dpari_hx_item *item = &x->item[k];
+        if (item->row >= 0) {
+            dpari_hx_ask_rows(x, item);
         }
     }
 }
 
+/* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].given.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
-        if (!it->packs || it->give_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
             continue;
         }
-        if (it->given.runs > 0) {
-            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
-                                  x->part[it->mine]);
-        } else if (it->give_mate > 0) {
-            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
-                                    to + other->pack_at, dpari_hx_mine(x, other));
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, x->spot + item->given.at, item->given.runs, to,
+                                  x->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(x, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(x, other));
         } else {
-            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(x, item));
         }
     }
     if (x->elsewhere) {
@@ -3490,23 +3666,24 @@ static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
+/* Takes n items, whose senders are ready, into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].taken.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
-        if (it->take_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->take_mate;
+        if (item->take_mate < 0) {
             continue;
         }
-        if (it->taken.runs > 0) {
-            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
-                                  x->part[it->mine], dpari_hx_base(x, it));
-        } else if (it->take_mate > 0) {
-            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+        if (item->taken.runs > 0) {
+            dpari_stride_run_list(&item->take, x->spot + item->taken.at, item->taken.runs,
+                                  x->part[item->mine], dpari_hx_base(x, item));
+        } else if (item->take_mate > 0) {
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item),
                                     &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
         } else {
-            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+            dpari_stride_run(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item));
         }
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
@@ -3514,32 +3691,33 @@ static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 
 /* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
  * launch, once the last of them has arrived. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     const double began = dpari_hx_clock(x);
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(x, p->r, p->r_items, 1);
+        dpari_hx_move(x, step->r, step->r_items, 1);
     } else {
-        dpari_hx_move(x, p->s, p->s_items, 1);
+        dpari_hx_move(x, step->s, step->s_items, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->reached > 0) {
-        st = x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
+                                            x->reached, work);
         if (work) {
-            x->messages += st == DPAR_OK;
-        } else if (st >= 0) {
-            x->part_now = st;
-            st = DPAR_OK;
+            x->messages += status == DPAR_OK;
+        } else if (status >= 0) {
+            x->part_now = status;
+            status = DPAR_OK;
         }
     }
-    return st;
+    return status;
 }
 
 /* Lists the receives and then the sends of a step. */
@@ -3550,8 +3728,8 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     int32_t i, n = 0, pass;
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
             dpar_call *call = &x->call[n];
             if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
                 continue;
@@ -3562,67 +3740,69 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
             call->root = x->peer[i].rank;
             call->tag = x->options.tag;
             call->count = bytes;
-            call->in = pass ? from + w->out_at[mode] : NULL;
-            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            call->in = pass ? from + flow->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + flow->in_at[mode];
             n++;
         }
     }
     x->messages = n;
     if (n > 0) {
-        const dpar_status st = dpari_batch_checked(x->c, x->call, n, x->work);
-        if (st != DPAR_OK) {
-            return st;
+        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return dpari_hx_meet_near(x, &x->work[n]);
+    return dpari_hx_sync_near(x, &x->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     int32_t i;
     x->now = s;
-    st = dpari_hx_meet_near(x, NULL);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_sync_near(x, NULL);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
-        dpari_hx_flow *w = &peer->flow[s];
-        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
-        if (peer->world >= 0 && x->count > 2 && w->packed) {
-            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
+        dpari_hx_flow *flow = &peer->flow[s];
+        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, x->mode);
+        if (peer->world >= 0 && x->count > 2 && flow->packed) {
+            status = dpari_hx_await(x, i, &peer->line[step->line].done, (uint64_t)x->count - 2, 1);
         }
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(x, p->s, p->s_items);
+        dpari_hx_give(x, step->s, step->s_items);
     } else {
-        dpari_hx_give(x, p->r, p->r_items);
+        dpari_hx_give(x, step->r, step->r_items);
     }
-    st = x->elsewhere ? dpari_hx_settle(x) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = x->elsewhere ? dpari_hx_settle(x) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (p->meets) {
-        dpari_publish(x->world, &x->line[p->line].ready,
+    if (step->meets) {
+        dpari_publish(x->world, &x->line[step->line].ready,
                       (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
     return dpari_hx_post(x, s);
 }
 
+/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
+ * (x->early), and takes what this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
+    const dpari_hx_step *step = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
     const int offered = forward && s == x->early && x->early > 0;
-    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
+    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
-    if (st == DPAR_OK) {
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
+    if (status == DPAR_OK) {
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->self : step->own_first);
     }
-    return st;
+    return status;
 }
 
 /* True if an exchange of this mode has step s. */
@@ -3636,36 +3816,36 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
     for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
-        const dpari_hx_step *p = &x->step[s];
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+        const dpari_hx_step *step = &x->step[s];
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
     }
     x->next = s;
 }
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
-    dpari_hx_peer *p = &x->peer[i];
-    const dpari_hx_line *line = &p->line[x->step[s].line];
-    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    dpari_hx_peer *peer = &x->peer[i];
+    const dpari_hx_line *line = &peer->line[x->step[s].line];
+    dpar_status status = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
     uint64_t word;
     int32_t f;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
         return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
     }
-    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
+    if (peer->flow[s].in_direct[x->mode] > 0 && line->version != peer->version) {
         for (f = 0; f < 2 * x->fields; f++) {
-            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
-            if (p->refs[f] != 0 && p->at[f] == NULL) {
-                return dpari_hx_unmapped(x, p->refs[f]);
+            peer->at[f] = (const unsigned char *)dpari_at(x->world, peer->refs[f]);
+            if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+                return dpari_hx_unmapped(x, peer->refs[f]);
             }
         }
-        p->version = line->version;
+        peer->version = line->version;
     }
     return DPAR_OK;
 }
@@ -3678,20 +3858,20 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     for (pass = 0; pass < (wait ? 2 : 1); pass++) {
         all = DPAR_OK;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            dpar_status st;
-            if (w->taken) {
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            dpar_status status;
+            if (flow->taken) {
                 continue;
             }
-            st = dpari_hx_meet(x, i, s, pass);
-            if (st == DPAR_MORE) {
+            status = dpari_hx_await_ready(x, i, s, pass);
+            if (status == DPAR_MORE) {
                 all = DPAR_MORE;
-            } else if (st != DPAR_OK) {
-                return st;
+            } else if (status != DPAR_OK) {
+                return status;
             } else {
-                w->taken = 1;
+                flow->taken = 1;
                 if (x->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(x, w->first, w->boxes);
+                    dpari_hx_take(x, flow->first, flow->boxes);
                 }
             }
         }
@@ -3702,12 +3882,13 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     return all;
 }
 
+/* Waits for a message, or with `wait` 0 tests for it. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
-    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    const dpar_status status = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return st;
+    return status;
 }
 
 /* Takes the messages. Receives were posted first, in the order of the peers. */
@@ -3716,84 +3897,87 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
     for (i = 0; i < x->peers; i++) {
-        dpari_hx_flow *w = &x->peer[i].flow[s];
-        dpar_status st;
-        if (x->peer[i].world >= 0 || x->peer[i].reached || w->in_bytes[x->mode] == 0) {
+        dpari_hx_flow *flow = &x->peer[i].flow[s];
+        dpar_status status;
+        if (x->peer[i].world >= 0 || x->peer[i].reached || flow->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
-        if (w->taken > 1) {
+        if (flow->taken > 1) {
             continue;
         }
-        st = dpari_hx_wait_message(x, n - 1, wait);
-        if (st == DPAR_MORE) {
+        status = dpari_hx_wait_message(x, n - 1, wait);
+        if (status == DPAR_MORE) {
             all = DPAR_MORE;
-        } else if (st != DPAR_OK) {
-            return st;
+        } else if (status != DPAR_OK) {
+            return status;
         } else {
-            w->taken = 2;
+            flow->taken = 2;
             if (x->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(x, w->first, w->boxes);
+                dpari_hx_take(x, flow->first, flow->boxes);
             }
         }
     }
-    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    }
+    return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
  * until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+    for (i = 0; i < x->peers && x->lends[x->mode] && status == DPAR_OK; i++) {
         if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
-                                wait);
+            status = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done,
+                                    (uint64_t)x->count, wait);
         }
     }
-    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
-        st = dpari_hx_wait_message(x, i, wait);
+    for (i = 0; i < x->messages && status == DPAR_OK; i++) {
+        status = dpari_hx_wait_message(x, i, wait);
     }
-    return st;
+    return status;
 }
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     if (x->stage == DPARI_HX_TAKING) {
-        st = dpari_hx_take_shared(x, s, wait);
-        x->stage += st == DPAR_OK;
+        status = dpari_hx_take_shared(x, s, wait);
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
-        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
-        x->stage += st == DPAR_OK;
+    if (x->stage == DPARI_HX_COMING && status == DPAR_OK) {
+        status = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+    if (x->stage == DPARI_HX_ADDING && status == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
+            dpari_hx_take(x, step->s + step->own_first, step->s_items - step->own_first);
         }
         if (x->elsewhere) {
-            dpari_hx_take_elsewhere(x, p);
-            st = dpari_hx_settle(x);
+            dpari_hx_take_elsewhere(x, step);
+            status = dpari_hx_settle(x);
         }
-        if (st != DPAR_OK) {
-            return st;
+        if (status != DPAR_OK) {
+            return status;
         }
-        if (p->meets) {
-            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
+        if (step->meets) {
+            dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
         }
         dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
         x->stage = DPARI_HX_LEAVING;
     }
-    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
-        st = dpari_hx_leave(x, s, wait);
+    if (x->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
+        status = dpari_hx_leave(x, s, wait);
     }
-    return st;
+    return status;
 }
 
 /* True if this rank has messages of steps that have not begun. */
@@ -3804,8 +3988,9 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
     int32_t s = x->next + (begun ? on : 0), i;
     for (; dpari_hx_has(x, s); s += on) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 &&
+                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
                 return 1;
             }
         }
@@ -3817,19 +4002,20 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
  * may then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *x)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
+        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
     }
 }
 
-static void dpari_hx_over(dpar_halo_plan *x)
+/* Marks the exchange as ended. */
+static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
-    dpari_rest_drop(x->c, x);
+    dpari_rest_drop(x->comm, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -3839,63 +4025,68 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    dpari_hx_over(x);
-    return st;
+    dpari_hx_mark_ended(x);
+    return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
-    } else if (st == DPAR_OK) {
-        dpari_hx_over(x);
+    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
+    } else if (status == DPAR_OK) {
+        dpari_hx_mark_ended(x);
     }
-    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)before;
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        st = dpari_hx_on(x, 1);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        status = dpari_hx_next_step(x, 1);
     }
-    return st;
+    return status;
 }
 
+/* Advances an exchange through all its steps, as far as `wait` allows. */
 static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active) {
-        st = dpari_hx_on(x, wait);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active) {
+        status = dpari_hx_next_step(x, wait);
     }
-    return st;
+    return status;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
+ * this rank, then the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->world) { /* the others may have taken this rank for lost */
-        st = dpari_group_broken(dpari_group_of(x->node));
+        status = dpari_group_broken(dpari_group_of(x->node));
     }
-    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
-    if (st != DPAR_OK) {
+    if (status == DPAR_OK) {
+        status = dpari_hx_broken(x);
+    }
+    if (status != DPAR_OK) {
         dpari_hx_break_both(x);
-        return st;
+        return status;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+        return dpari_comm_wrong(
+            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
     }
-    st = dpari_rest_post(x->c);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_rest_post(x->comm);
+    if (status != DPAR_OK) {
+        return status;
     }
     if (mode == DPAR_HALO_FORWARD) {
         dpari_hx_ask(x);
@@ -3906,19 +4097,19 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     x->op = op;
     x->messages = 0;
     if (mode == DPAR_HALO_FORWARD && x->early > 0) {
-        st = dpari_hx_offer(x, x->early);
+        status = dpari_hx_offer(x, x->early);
     }
-    if (st == DPAR_OK) {
+    if (status == DPAR_OK) {
         dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
         x->stage = DPARI_HX_FINISHED;
     }
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
     }
-    if (st == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+    if (status == DPAR_OK && dpari_hx_unposted(x)) {
+        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
     }
-    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
@@ -3926,6 +4117,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
+/* If the op is not the one for which the items are prepared, prepares them again. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
@@ -3934,12 +4126,18 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(x->c, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
+            "DPAR_MIN",
+            op);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
-            return dpari_comm_wrong(x->c, "field %d of %s cannot be combined", i,
-                                    dpar_type_name(x->field[i].type));
+            return dpari_comm_wrong(
+                x->comm,
+                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
+                dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -3950,20 +4148,24 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
         for (k = 0; k < x->step[s].r_items; k++) {
-            dpari_hx_item *it = &x->item[x->step[s].r + k];
-            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
+            dpari_hx_item *item = &x->item[x->step[s].r + k];
+            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+                item->give.clear = item[item->wiper].take.beside == 0;
+            }
         }
         dpari_hx_gather_sends(x, &x->step[s], 1);
     }
-    x->prepared = x->active ? x->prepared : op;
+    if (!x->active) {
+        x->prepared = op;
+    }
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
-    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
@@ -3971,51 +4173,54 @@ static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
 {
-    const dpar_status st = dpar_halo_plan_begin(x);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_begin(x);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
 {
-    const dpar_status st = dpar_halo_plan_reduce_begin(x, op);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_reduce_begin(x, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 {
-    dpar_status st;
+    dpar_status status;
     if (!x) {
         return DPAR_OK;
     }
-    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
-    st = dpari_hx_broken(x);
-    if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+    status = dpari_hx_broken(x);
+    if (x->active && status == DPAR_OK) {
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
-    if (st == DPAR_OK) {
-        st = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
+    if (status == DPAR_OK) {
+        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        st = dpari_hx_drop(
-            x, st); /* because the end of the communicator would wait for its messages */
+        /* otherwise the end of the communicator would wait for its messages */
+        status = dpari_hx_abandon(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->c, x->memory);
-    return dpari_object_end(st, x->owned);
+    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
+    return dpari_object_end(status, x->owned);
 }
 
 /* ==== halo/halo_traffic.c ==== */
@@ -4023,28 +4228,33 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 /* Lists what an exchange moves: the peers, the bytes and the method. Called by
  * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
 
-/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
+ * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
+ * way round. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
-    const dpar_halo *h = x->field[0].halo;
-    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
-    block[0] = a;
-    block[1] = b;
+    const dpar_halo *halo = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
+    int32_t most = 0, i, k;
+    rank[0] = a;
+    rank[1] = b;
     for (k = 0; k < 2; k++) {
-        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
-            if (h->owner[i] == (k ? b : a)) {
-                block[k] = h->grid.mesh.first_rank + i;
+        block[k] = rank[k];
+        for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
+            if (halo->owner[i] == rank[k]) {
+                block[k] = halo->grid.mesh.first_rank + i;
             }
         }
-        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+        if (!dpar_mesh_coords(&halo->grid.mesh, block[k], at[k])) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        const dpar_placement *p = &h->grid.axis[i];
-        const int32_t size = h->grid.mesh.axis[i].size;
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        const dpar_placement *placement = &halo->grid.axis[i];
+        const int32_t size = halo->grid.mesh.axis[i].size;
         int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (p->kind == DPAR_PLACEMENT_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+        if (placement->kind == DPAR_PLACEMENT_SHARD && (halo->periodic >> placement->dim & 1u) &&
+            size - n < n) {
             n = size - n;
         }
         most = n > most ? n : most;
@@ -4053,42 +4263,45 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 }
 
 DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
-                                             dpari_hx_traffic *t)
+                                             dpari_hx_traffic *traffic)
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!x || !t || k < 0 || k > x->peers) {
+    if (!x || !traffic || k < 0 || k > x->peers) {
         return 0;
     }
-    dpari_zero(t, sizeof *t);
+    dpari_zero(traffic, sizeof *traffic);
     peer = k == x->peers ? -1 : k;
-    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
-    t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached ? DPAR_HALO_MESSAGES
-                                                                            : DPAR_HALO_PACKED;
+    traffic->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    traffic->hops = dpari_hx_hops(x, x->rank, traffic->peer);
+    traffic->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached
+                       ? DPAR_HALO_MESSAGES
+                       : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
-        const dpari_hx_step *p = &x->step[s];
-        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        const dpari_hx_step *step = &x->step[s];
+        const int64_t first = peer < 0 ? step->r : step->s,
+                      n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
-            const dpari_hx_item *it = &x->item[i];
-            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const dpari_hx_item *item = &x->item[i];
+            const int32_t type = x->field[item->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
-                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
-            if (it->peer != peer) {
+                item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+            if (item->peer != peer) {
                 continue;
             }
-            t->pieces++;
-            t->bytes += bytes;
-            t->direct += it->packs ? 0 : bytes;
-            t->runs += it->elements * width /
-                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
-                                         it->dims, type);
+            traffic->pieces++;
+            traffic->bytes += bytes;
+            traffic->direct += item->packs ? 0 : bytes;
+            traffic->runs +=
+                item->elements * width /
+                dpari_hx_in_a_row(item->extent, peer < 0 ? item->other_step : item->own_step,
+                                  item->dims, type);
         }
     }
-    if (t->direct > 0) {
-        t->way = DPAR_HALO_DIRECT;
+    if (traffic->direct > 0) {
+        traffic->way = DPAR_HALO_DIRECT;
     }
-    return peer >= 0 || t->pieces > 0;
+    return peer >= 0 || traffic->pieces > 0;
 }
 
 /* ==== halo/halo_exchange.c ==== */
@@ -4099,173 +4312,205 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
  * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
  * Peers that share memory exchange references to staging memory and arrays; the others get one
  * message each way. Both sides make the same decisions from the same numbers, so nothing else is
- * negotiated. halo_plan.h explains how the exchange then runs. */
+ * negotiated. halo_plan.h explains how the exchange then runs.
+ *
+ * First each rank checks its fields and counts what its plan needs, so that the memory can be
+ * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
+ * From there on a failure on one rank is reported to the others at the next agreement. */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* How large a plan is. */
+/* The numbers that decide how large a plan is. items and peers are upper bounds. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
-    int32_t ordered; /* dim by dim */
-    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
-    int32_t forward; /* steps of a forward exchange */
+    int32_t ordered; /* 1 if the plan exchanges dim by dim */
+    int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
+                        own (DPARI_HX_CUT); otherwise -1 */
+    int32_t forward; /* number of steps of a forward exchange */
 } dpari_hx_size;
 
+/* Returns the number of words that a pair of peers may exchange during planning. */
 static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+/* Divides the memory of a plan into its tables, and computes its size. Without memory it only does
+ * the latter and returns NULL. */
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
-    dpari_room r;
+    dpari_room room;
     dpar_halo_plan none, *x;
     int64_t i;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
-    x->spot =
-        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
-                                           sizeof *x->record);
-    for (i = 0; i < z->peers; i++) {
-        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
+    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
+                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(
+        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
+    for (i = 0; i < size->peers; i++) {
+        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
         if (memory) {
             x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
     }
-    *bytes = r.used;
+    *bytes = room.used;
     return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+/* Checks the types of a field's values, in the array and as they are sent. */
+static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
-    if (dpar_type_bytes(f->type) == 0) {
-        return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
-                           dpar_type_name(f->type), f->type);
-    }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
+    if (dpar_type_bytes(field->type) == 0) {
         return dpari_wrong(
             why,
-            "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire_type), f->wire_type);
+            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
+            "bytes",
+            i, dpar_type_name(field->type), field->type);
     }
-    if (f->vector < 0 || f->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, f->vector);
+    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
+        return dpari_wrong(
+            why,
+            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
+            "f16 or bf16",
+            i, dpar_type_name(field->wire_type), field->wire_type);
     }
-    if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
+    if (field->vector < 0 || field->vector > 2) {
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
+    }
+    if (field->vector && !dpari_type_can_reduce(field->type)) {
+        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
+                           i, dpar_type_name(field->type));
     }
     return DPAR_OK;
 }
 
-/* All ranks of the field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+/* Checks that all ranks of a field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
                                         dpar_why *why)
 {
-    const dpar_mesh *m = &h->grid.mesh;
-    int32_t k, last = -1;
-    for (k = 0; h->owner && k < m->size; k++) {
-        last = h->owner[k] > last ? h->owner[k] : last;
+    const dpar_mesh *mesh = &halo->grid.mesh;
+    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
+    int32_t k;
+    if (halo->owner) {
+        last = -1;
+        for (k = 0; k < mesh->size; k++) {
+            last = dpari_most(last, halo->owner[k]);
+        }
     }
-    if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
+    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
+                           i, last, comm->size);
     }
     return DPAR_OK;
 }
 
-/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
-static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+/* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
+ * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
+ * asks for it. */
+static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 {
     int32_t i;
-    for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_HALO_AT_CELLS) {
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.mesh.axis[i].size <= 1) {
+            continue;
+        }
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
-        if (h->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
-        }
+        *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
     }
     return 1;
 }
 
-/* True if a plan with options.ordered 0 exchanges dim by dim. Edges and corners are then no boxes
- * of their own, rows are whole along all dims but one, and ranks still meet only once. *cut is the
- * dim that is cut, whose messages wait for no other step while each rank fills the halos of the
- * other dims itself (DPARI_HX_CUT). It is -1 if no dim is cut, or only the last one. The last dim's
- * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
- * us so). */
+/* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
+ * and corners are then no boxes of their own, rows are whole along all dims but one, and ranks
+ * still meet only once.
+ *
+ * *cut is the dim that is cut, counted from the last one. Its messages wait for no other step,
+ * while each rank fills the halos of the other dims itself (DPARI_HX_CUT). It is -1 if no dim is
+ * cut, or only the last one. The last dim's halos have no rows, only scattered points, which cost
+ * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
+ */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *desc, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
     for (i = 0; i < n; i++) {
-        const dpar_halo *h = fields[i].halo;
-        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        const dpar_halo *halo = fields[i].halo;
+        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
         if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(h, &meetings)) {
+            !dpari_hx_meetings(halo, &meetings)) {
             return 0;
         }
     }
-    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
         return 0;
     }
-    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
-        ++*cut;
+    *cut = -1;
+    if (meetings > 1) { /* the number of its only bit */
+        *cut = 0;
+        while (meetings > 1) {
+            ++*cut;
+            meetings >>= 1;
+        }
     }
     return 1;
 }
 
-/* True if a compact form can hold the points that blocks share. That of a star has no corners. */
-static int dpari_hx_can_share(const dpar_halo_field *f)
+/* True if the arrays of a field can hold the points that blocks share. The compact halo of a star
+ * has no corners, which blocks share if points are between cells in two dims. */
+static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
+    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
 }
 
-static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_plan_desc *o, dpar_why *why)
+/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
+static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
+                                          const dpar_halo_plan_desc *desc, dpar_why *why)
 {
-    if (o->ordered && !dpari_hx_can_order(f)) {
-        return dpari_wrong(why,
-                           "field %d has a fold, poles, a cube, masked ranks, windows, compact "
-                           "halos or edges without corners: it cannot be exchanged dim by dim",
-                           i);
-    }
-    if (o->shared && !dpari_hx_can_share(f)) {
+    if (desc->ordered && !dpari_hx_can_order(field)) {
         return dpari_wrong(
             why,
-            "field %d: compact halos of a star have no place for corners that blocks "
-            "share",
+            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
+            "edges without corners: it cannot be exchanged dim by dim, so that "
+            "desc.ordered must be 0",
+            i);
+    }
+    if (desc->shared && !dpari_hx_can_share(field)) {
+        return dpari_wrong(
+            why,
+            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
+            "a compact halo has no place for the corners that blocks share",
             i);
     }
     return DPAR_OK;
@@ -4273,54 +4518,58 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 
 /* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
  * differences cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
-    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
-    const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way = 0;
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
+    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
+    const int strided = dpari_hx_strided(field);
+    int64_t step = dpari_hx_components(field); /* the default stride */
+    int64_t sum = step;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->first[d] : 0;
-        if (stride < -most || stride > most || origin < -most || origin > most ||
-            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
-                       stride < 0 ? -stride : stride, &way) ||
-            way > most || sum > most ||
-            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+        const int64_t stride = strided ? field->stride[d] : step;
+        const int64_t origin = strided ? field->first[d] : 0;
+        const int64_t points = all->hi[d] - all->lo[d];
+        int64_t distance;
+        if (stride < -most || stride > most || origin < -most || origin > most) {
             return 0;
         }
-        sum += way;
+        if (!dpari_mul((origin < 0 ? -origin : origin) + points, stride < 0 ? -stride : stride,
+                       &distance) ||
+            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
+            return 0;
+        }
+        sum += distance;
     }
     return sum <= most / unit;
 }
 
-/* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
- * any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+/* True if two points may have the same address. Each stride must exceed the reach of all shorter
+ * ones, as in any array that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
-    const int32_t last = array->dims;
+    const int32_t last = box->dims;
     int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
-    dpari_hx_array a;
-    dpari_hx_array_of(&a, f, rank);
-    dpari_hx_inside(f->halo, array);
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
+    dpari_hx_array array;
+    dpari_hx_array_of(&array, field, rank);
+    dpari_hx_inside(field->halo, box);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? a.stride[d] : a.component;
+            const int64_t s = d < last ? array.stride[d] : array.component;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -4335,29 +4584,27 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
-    const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (f->pair == 0) {
+    const dpar_halo_field *field = &fields[i], *other;
+    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
+    if (field->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
         return dpari_wrong(why,
                            "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
                            "by DPAR_HALO_PAIR_V (2)",
-                           i, n, f->pair);
+                           i, n, field->pair);
     }
     other = &fields[there];
-    if (!f->halo->cube || f->vector == 2) {
+    if (!field->halo->cube || field->vector == 2) {
         return dpari_wrong(
-            why,
-            "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-            "%d",
-            i, f->vector);
+            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
+            field->vector);
     }
-    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
-        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
-        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
+        dpari_hx_components(field) != dpari_hx_components(other) ||
+        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
         return dpari_wrong(
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
@@ -4368,30 +4615,30 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *h)
+static int dpari_hx_needs_pair(const dpar_halo *halo)
 {
-    const int32_t y = h->grid.dims - 2;
-    return h->cube &&
-           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
+    const int32_t y = halo->grid.dims - 2;
+    return halo->cube &&
+           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     int32_t d;
-    if (f->compact_halo) {
+    if (field->compact_halo) {
         return "a compact halo has the width of the plan, so that array_halo must be NULL";
     }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
+    if (halo->grid.dims != wide->grid.dims ||
+        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
         return "array_halo has another grid, mesh or owners than halo";
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->grid.extent[d] != wide->grid.extent[d]) {
             return "array_halo has a grid of another size than halo";
         }
-        if (h->points[d] != wide->points[d]) {
+        if (halo->points[d] != wide->points[d]) {
             return "array_halo has other points than halo";
         }
     }
@@ -4399,343 +4646,412 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
 }
 
 /* Checks that an array with a wider halo holds the one that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *f, int32_t i, int32_t rank,
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     const char *fault;
     dpar_box all, whole;
     int32_t d;
-    dpar_status st = dpar_halo_check(wide, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_halo_check(wide, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    fault = dpari_hx_array_halo_fault(f);
+    fault = dpari_hx_array_halo_fault(field);
     if (fault != NULL) {
         return dpari_wrong(why, "field %d: %s", i, fault);
     }
-    if (!dpar_halo_box(h, rank, &all)) {
+    if (!dpar_halo_box(halo, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(wide, rank, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
                          rank);
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
                              "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, h->low[d], h->high[d]);
+                             i, d, halo->low[d], halo->high[d]);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_plan_desc *o, dpar_why *why)
+/* Checks field i of a plan, without the other ranks. */
+static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
+                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     dpar_box own, all;
-    dpar_status st;
-    if (!f->halo) {
-        return dpari_wrong(why, "field %d has no halo", i);
+    dpar_status status;
+    if (!field->halo) {
+        return dpari_wrong(why, "field %d: halo is NULL", i);
     }
-    st = dpar_halo_check(f->halo, why);
-    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpar_halo_check(field->halo, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_hx_check_ranks(c, f->halo, i, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_hx_check_type(field, i, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+    status = dpari_hx_check_ranks(comm, field->halo, i, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
         return dpari_wrong(
             why,
-            "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
-            "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
+            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
+            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
-    if ((f->vector == 2 && f->components != 2) ||
-        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+    if ((field->vector == 2 && field->components != 2) ||
+        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
         return dpari_wrong(
             why,
-            "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
-            "sphere turns pairs",
-            i, f->vector, f->components);
+            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
+            "on a cubed sphere vector 1 needs a pair of fields",
+            i, field->vector, field->components);
     }
-    if (f->components < 0) {
-        return dpari_wrong(why, "field %d has %d components", i, f->components);
+    if (field->components < 0) {
+        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
+                           field->components);
     }
-    if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "field %d has %d components, but at most 2^24 are allowed", i,
-                         f->components);
+    if (field->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
+                         i, field->components);
     }
-    st = f->array_halo ? dpari_hx_check_array_halo(f, i, c->rank, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    if (field->array_halo) {
+        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (dpar_halo_box(dpari_hx_array_halo(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
+    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
+        !dpari_hx_reaches(field, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
                          i);
     }
-    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
-                         : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, c->rank, &all)) {
+    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
+        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
+                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
+        dpari_hx_overlaps(field, comm->rank, &all)) {
         return dpari_wrong(
             why,
             "field %d: with these strides (component_stride %ld) several points of rank %d "
             "have the same address",
-            i, f->component_stride, c->rank);
+            i, field->component_stride, comm->rank);
     }
-    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
+    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
+        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
+                           comm->rank);
     }
-    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
+    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
+        return dpari_wrong(why,
+                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
+                           i, comm->rank);
     }
-    return dpari_hx_check_way(f, i, o, why);
+    return dpari_hx_check_options(field, i, desc, why);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Steps of `dims` dims: of a forward exchange, and of both. */
-static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+/* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
+ * follow those of a forward exchange. Otherwise both have the same steps. */
+static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
 {
-    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
-    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+    if (size->cut >= 0) {
+        size->forward = 2 * dims - 1;
+        size->steps = size->forward + dims;
+        return;
+    }
+    size->forward = size->ordered ? dims : 1;
+    size->steps = size->forward;
 }
 
-/* Step i of a plan; -1: all at once. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+/* Returns step i of a plan, or for -1 the step that exchanges everything at once.
+ *
+ * With a cut dim, a forward exchange has these steps: the halos of the other dims next to own
+ * planes, the cut dim, and the halos of the other dims next to the received planes. An adjoint has
+ * one step for each dim. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
 {
-    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
-    dpari_hx_step p;
-    dpari_zero(&p, sizeof p);
-    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    p.number = z->ordered ? i : -1;
-    p.cut = z->cut;
-    p.line = i;
-    if (i >= 0 && z->cut >= 0) {
+    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
+    dpari_hx_step step;
+    dpari_zero(&step, sizeof step);
+    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    step.number = size->ordered ? i : -1;
+    step.cut = size->cut;
+    step.line = i;
+    if (i < 0 || size->cut < 0) {
+        return step;
+    }
+    step.line = 0; /* because ranks meet in only one step of each mode */
+    if (i >= size->forward) {
+        step.modes = 1 << DPAR_HALO_ADJOINT;
+        step.along = DPARI_HX_WIDE;
+        step.number = i - size->forward;
+        return step;
+    }
+    step.modes = 1 << DPAR_HALO_FORWARD;
+    if (i == others) {
+        step.along = DPARI_HX_CUT;
+        step.number = size->cut;
+    } else {
         const int32_t k = i < others ? i : i - others - 1;
-        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        p.along = i >= z->forward ? DPARI_HX_WIDE
-                  : i == others   ? DPARI_HX_CUT
-                  : i < others    ? DPARI_HX_OWN_PLANES
-                                  : DPARI_HX_HALO_PLANES;
-        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
-        p.line = 0; /* ranks meet in one step of either */
+        step.along = i < others ? DPARI_HX_OWN_PLANES : DPARI_HX_HALO_PLANES;
+        step.number = k + (k >= size->cut);
     }
-    return p;
+    return step;
 }
 
-/* Items and peers, at most. */
-static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+/* Adds what a step moves for one field, in both directions, to the size of the plan. */
+static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
+                                         const dpar_halo_field *field, int32_t rank,
+                                         const dpari_hx_step *step, dpari_hx_size *size,
+                                         dpar_why *why)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
-    dpar_status st = DPAR_OK;
-    int32_t i, direction, step, end, dims = 1;
-    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
-    dpari_zero(z, sizeof *z);
-    z->fields = n;
-    z->ranks = c->size;
-    z->cut = -1;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    int32_t direction;
+    for (direction = 0; direction < 2; direction++) {
+        const dpar_status status =
+            dpari_hx_begin_walk(&walk, field, rank, step, direction, dpari_hx_moves(desc), why);
+        if (status == DPAR_DONE) {
+            continue;
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(field, &transfer);
+            size->items += parts;
+            if (dpari_hx_mem(field)) {
+                size->moves += parts;
+            }
+            size->peers += transfer.peer != rank;
+        }
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
-    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+    return DPAR_OK;
+}
+
+/* Checks all fields, decides about the order, and computes the size of the plan. */
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
+                                    dpar_why *why)
+{
+    /* Unless the caller asks for it, other ranks may refuse to exchange dim by dim. The boxes of an
+     * exchange at once, step -1, are therefore counted too. */
+    const int32_t first = desc->ordered ? 0 : -1;
+    dpar_status status;
+    int32_t i, number, end, dims = 1;
+    dpari_zero(size, sizeof *size);
+    size->fields = n;
+    size->ranks = comm->size;
+    size->cut = -1;
+    for (i = 0; i < n; i++) {
+        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    size->ordered = desc->ordered || dpari_hx_prefers_order(fields, n, desc, &size->cut);
+    for (i = 0; i < n && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
-    dpari_hx_count_steps(z, dims);
-    end = z->ordered ? z->steps : 0;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_pair(fields, n, i, why);
+    dpari_hx_count_steps(size, dims);
+    for (i = 0; i < n; i++) {
+        status = dpari_hx_check_pair(fields, n, i, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(z, step);
-            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
-                                                        dpari_hx_moves(o), why);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items += dpari_hx_parts(&fields[i], &t);
-                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
-                    z->peers += t.peer != c->rank;
-                }
-                st = walks == DPAR_DONE ? DPAR_OK : walks;
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n; i++) {
+        for (number = first; number < end; number++) {
+            const dpari_hx_step step = dpari_hx_step_of(size, number);
+            status = dpari_hx_measure_step(desc, &fields[i], comm->rank, &step, size, why);
+            if (status != DPAR_OK) {
+                return status;
             }
         }
     }
-    z->peers = dpari_least(z->peers, c->size);
-    return st;
+    size->peers = dpari_least(size->peers, comm->size);
+    return DPAR_OK;
 }
 
-/* Checks a descriptor and counts what its plan holds. Local. */
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
-                                  dpari_hx_size *z, dpar_why *why)
+/* Checks a descriptor and computes the size of its plan. Local. */
+static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                       dpari_hx_size *size, dpar_why *why)
 {
-    if (!o->field) {
+    if (!desc->field) {
         return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (o->field_count < 1 || o->field_count > 4096) {
+    if (desc->field_count < 1 || desc->field_count > 4096) {
         return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
-                           o->field_count);
+                           desc->field_count);
     }
-    if (o->shared && o->ordered) {
+    if (desc->shared && desc->ordered) {
+        return dpari_wrong(why,
+                           "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
+                           "exchanged at once");
+    }
+    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
+        return dpari_wrong(why,
+                           "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
+                           desc->ordered, desc->shared, desc->timers);
+    }
+    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
+        desc->tag < 0) {
         return dpari_wrong(
-            why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
+            why,
+            "halo: desc.method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more "
+            "allowed)",
+            desc->method, desc->run_bytes, desc->tag);
     }
-    if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
-                           o->ordered, o->shared, o->timers);
-    }
-    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
-        o->tag < 0) {
-        return dpari_wrong(
-            why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
-            o->method, o->run_bytes, o->tag);
-    }
-    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
+    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
                                                 const dpar_halo_plan_desc *desc, int64_t *bytes,
                                                 dpar_why *why)
 {
-    dpari_hx_size z;
-    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, bytes);
+    dpari_hx_size size;
+    const dpar_status status = dpari_hx_check_desc(comm, desc, &size, why);
+    if (status == DPAR_OK) {
+        (void)dpari_hx_layout(&size, NULL, bytes);
     }
-    return st;
+    return status;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
-static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+/* Lists what must be equal on all ranks in a window. */
+static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
-    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
-    if (v->kernel != 0) {
-        dpari_fact(g, "halo.window[#].stride", d, v->stride);
-        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
-        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
-        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
-        dpari_fact(g, "halo.window[#].kind", d, v->kind);
-        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
-        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
+    if (window->kernel != 0) {
+        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
+        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
+        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
+        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
     }
 }
 
-static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+/* Lists what must be equal on all ranks in axis i of a layout. Fields that its kind of placement
+ * does not use are stated as 0. */
+static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
-    const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
+    const dpar_placement *placement = &layout->axis[i];
+    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-        h = dpari_hash(h, p->cuts[k]);
+    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+         k++) {
+        h = dpari_hash(h, placement->cuts[k]);
     }
-    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i,
-               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
-    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
+    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
+    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
+    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
+    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
+    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
+    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
+    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
+    dpari_fact(facts, "the op of placement # of halo.grid", i,
+               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
+    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
-/* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+/* Lists what must be equal on all ranks in a halo: points, owners, widths and ends. */
+static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
-    const int bends = h->folds || h->poles;
+    const int bends = halo->folds || halo->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_fact(g, "halo.low[#]", d, h->low[d]);
-        dpari_fact(g, "halo.high[#]", d, h->high[d]);
-        dpari_fact(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_window(g, &h->window[d], d);
+    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
+    for (d = 0; d < halo->grid.dims; d++) {
+        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
+        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
+        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
+        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
+        dpari_hx_state_window(facts, &halo->window[d], d);
     }
-    dpari_fact(g, "halo.shape", 0, h->shape);
-    dpari_fact(g, "halo.periodic", 0, h->periodic);
-    dpari_fact(g, "halo.folds", 0, h->folds);
-    dpari_fact(g, "halo.poles", 0, h->poles);
-    dpari_fact(g, "halo.cube", 0, h->cube);
-    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
-    for (d = 0; d < h->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(g, &h->grid, d);
+    dpari_fact(facts, "halo.shape", 0, halo->shape);
+    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
+    dpari_fact(facts, "halo.folds", 0, halo->folds);
+    dpari_fact(facts, "halo.poles", 0, halo->poles);
+    dpari_fact(facts, "halo.cube", 0, halo->cube);
+    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
+    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
+    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
+    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
+    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
+    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
+    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
+    for (d = 0; d < halo->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(facts, &halo->grid, d);
     }
-    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, h->owner[d]);
+    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, halo->owner[d]);
     }
-    dpari_fact_hash(g, "halo.owner", 0, owners);
-    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(facts, "halo.owner", 0, owners);
+    dpari_fact_hash(facts, "halo.outputs", 0,
+                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
-/* Lists what all ranks must pass alike. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
+/* Lists what must be equal on all ranks in a descriptor. */
+static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, desc->field_count);
-    dpari_fact(g, "desc.method", 0, desc->method);
-    dpari_fact(g, "desc.ordered", 0, desc->ordered);
-    dpari_fact(g, "desc.shared", 0, desc->shared);
-    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(g, "desc.tag", 0, desc->tag);
-    g->of = "field #: ";
+    dpari_fact(facts, "the number of fields", 0, desc->field_count);
+    dpari_fact(facts, "desc.method", 0, desc->method);
+    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
+    dpari_fact(facts, "desc.shared", 0, desc->shared);
+    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "desc.tag", 0, desc->tag);
+    facts->of = "field #: ";
     for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *f = &desc->field[i];
-        g->of_index = i;
-        dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
-        dpari_fact(g, "components", 0, dpari_hx_components(f));
-        dpari_fact(g, "vector", 0, f->vector);
-        dpari_fact(g, "pair", 0, f->pair);
-        dpari_hx_state_halo(g, f->halo);
+        const dpar_halo_field *field = &desc->field[i];
+        facts->of_index = i;
+        dpari_fact_type(facts, "type", 0, field->type);
+        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
+        dpari_fact(facts, "components", 0, dpari_hx_components(field));
+        dpari_fact(facts, "vector", 0, field->vector);
+        dpari_fact(facts, "pair", 0, field->pair);
+        dpari_hx_state_halo(facts, field->halo);
     }
 }
 
 /* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
  * memory, or compact, on some of them only. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
-    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    const dpar_status status =
+        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     if (!all) {
-        z->ordered = 0;
-        z->cut = -1;
-        dpari_hx_count_steps(z, 1);
+        size->ordered = 0;
+        size->cut = -1;
+        dpari_hx_count_steps(size, 1);
     }
     return DPAR_OK;
 }
 
-/* Each peer's record for this rank in place of this rank's for it. */
-static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
+/* Exchanges records of so many words with the peers: sends the second half of x->record, which
+ * dpari_hx_to_peer divides, and receives the first. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
-    dpar_status s;
+    dpar_status status;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
@@ -4750,37 +5066,41 @@ static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_wait_all(x->work, 2 * x->peers);
 }
 
+/* Returns the record of so many words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
 {
     return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------
- */
+/* ---- peers ----------------------------------------------------------------------------------- */
 
+/* Lists the ranks with which this rank exchanges boxes, in ascending order. */
 static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < x->fields; i++) {
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    x->peer_of[t.peer] = 1;
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    x->peer_of[transfer.peer] = 1;
                 }
             }
         }
     }
     x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->c->size; i++) {
+    for (i = 0; i < x->comm->size; i++) {
         if (x->peer_of[i]) {
             x->peer[x->peers].rank = i;
             x->peer[x->peers].world = -1;
@@ -4792,93 +5112,98 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 /* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
-    const dpari_group *g = dpari_group_of(x->node);
-    const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
+    const dpari_group *group = dpari_group_of(x->node);
+    const int apart = x->node != x->comm;
+    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
+    int32_t i;
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (st != DPAR_OK) { /* other nodes would wait for this one */
-            dpar_comm_abort(x->c, st, x->node->why.text);
-            return st;
+        const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
+            dpar_comm_abort(x->comm, status, x->node->why.text);
+            return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[i] : i;
-        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+        const int32_t rank = apart ? rank_of[i] : i;
+        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
-    dpar_status st;
+    dpar_status status;
     int32_t i, f, d;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *a = &x->array[f];
+            const dpari_hx_array *array = &x->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = a->origin[d];
-                r[DPAR_MAX_DIMS + d] = a->stride[d];
+                r[d] = array->origin[d];
+                r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
-            r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+            r[2 * DPAR_MAX_DIMS] = array->component;
+            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_exchange_records(x, words);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
         const int64_t *r = x->record + i * words;
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *a = &x->peer[i].array[f];
+            dpari_hx_array *array = &x->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                a->origin[d] = r[d];
-                a->stride[d] = r[DPAR_MAX_DIMS + d];
+                array->origin[d] = r[d];
+                array->stride[d] = r[DPAR_MAX_DIMS + d];
             }
-            a->component = r[2 * DPAR_MAX_DIMS];
-            a->compact = (int32_t)(bits & 1);
-            a->reach[0] = (int32_t)(bits >> 1 & 1);
-            a->reach[1] = (int32_t)(bits >> 2 & 1);
-            a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
+            array->component = r[2 * DPAR_MAX_DIMS];
+            array->compact = (int32_t)(bits & 1);
+            array->reach[0] = (int32_t)(bits >> 1 & 1);
+            array->reach[1] = (int32_t)(bits >> 2 & 1);
+            array->elsewhere = (int32_t)(bits >> 4 & 1);
+            if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* ---- items ------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
-/* The steps of the message: the owner's array, closed up. */
-static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+/* Computes the strides of an item in a message. The message is dense and has its dims in the order
+ * of the owner's strides, so that the owner walks its array in the order of addresses. */
+static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
     int64_t step = 1;
-    for (k = 0; k < it->dims; k++) {
+    for (k = 0; k < item->dims; k++) {
         int32_t best = -1;
-        for (d = it->dims - 1; d >= 0; d--) {
+        int64_t least = 0;
+        for (d = item->dims - 1; d >= 0; d--) {
             const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
-            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
-            if (!(done >> d & 1) && (best < 0 || a < b)) {
+            if (!(done >> d & 1) && (best < 0 || a < least)) {
                 best = d;
+                least = a;
             }
         }
         done |= 1 << best;
-        it->dense[best] = step;
-        step *= it->extent[best];
+        item->dense[best] = step;
+        step *= item->extent[best];
     }
-    it->elements = step;
+    item->elements = step;
 }
 
 /* True if the receiver reads a box in place. Both sides get the same result, because the run is
@@ -4887,176 +5212,204 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *p,
-                              const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *spot,
+                              const dpari_hx_item *item, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
     const int packs = x->options.method == DPAR_HALO_PACKED ||
                       (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
                        bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
+               run;
 }
 
-/* The receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+/* Returns the receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
 {
-    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+    if (d == transfer->swap[0]) {
+        return transfer->swap[1];
+    }
+    if (d == transfer->swap[1]) {
+        return transfer->swap[0];
+    }
+    return d;
 }
 
-/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
-static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+/* Changes the receiver's place of a box so that its dims follow those of the sender: puts them into
+ * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
+static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
     int64_t stride[DPAR_MAX_DIMS];
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        stride[d] = p->stride[d];
-        if (t->flip >> d & 1u) {
-            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+    for (d = 0; d < transfer->dims; d++) {
+        stride[d] = spot->stride[d];
+        if (transfer->flip >> d & 1u) {
+            spot->at += (transfer->extent[dpari_hx_swapped(transfer, d)] - 1) * stride[d];
             stride[d] = -stride[d];
         }
     }
-    for (d = 0; d < t->dims; d++) {
-        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    for (d = 0; d < transfer->dims; d++) {
+        spot->stride[d] = stride[dpari_hx_swapped(transfer, d)];
     }
 }
 
 /* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
  * by 1 the pair is (-v, u), by 3 (v, -u). */
-static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
-    sender->at += (1 - k) * sender->stride[t->dims];
-    receiver->at += k * receiver->stride[t->dims];
-    it->extent[t->dims] = 1;
-    it->negate = (t->turn == 1) == (k == 0);
+    sender->at += (1 - k) * sender->stride[transfer->dims];
+    receiver->at += k * receiver->stride[transfer->dims];
+    item->extent[transfer->dims] = 1;
+    item->negate = (transfer->turn == 1) == (k == 0);
 }
 
-/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends, int32_t k)
+/* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
+ * item of S. */
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
+                          const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
-                                                       : field; /* whose array is its sender's */
-    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpar_halo_field *field = &x->field[index];
+    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
+    /* the field whose array the sender reads: the other one of a pair that is turned */
+    const int32_t owner = dpari_hx_crosses(field, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              : index;
+    const int32_t here = sends ? owner : index, there = sends ? index : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    dpari_hx_spot a, b;
+    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot my_spot, their_spot;
+    dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
+    dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
     int32_t d;
-    dpari_zero(it, sizeof *it);
-    it->field = field;
-    it->peer = peer;
-    it->dims = t->dims + 1;
-    it->negate = dpari_hx_negates(f, t->turn);
-    for (d = 0; d < t->dims; d++) {
-        it->extent[d] = t->extent[d];
-        it->local[d] = t->mine[d];
-        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    dpari_zero(item, sizeof *item);
+    item->field = index;
+    item->peer = peer;
+    item->dims = transfer->dims + 1;
+    item->negate = dpari_hx_negates(field, transfer->turn);
+    for (d = 0; d < transfer->dims; d++) {
+        item->extent[d] = transfer->extent[d];
+        item->local[d] = transfer->mine[d];
+        item->here[d] = sends ? d : dpari_hx_swapped(transfer, d);
     }
-    it->here[t->dims] = t->dims;
-    it->flip = sends ? 0 : t->flip;
-    it->extent[t->dims] = components;
-    dpari_hx_place(mine, t->mine, components, &a);
-    dpari_hx_place(theirs, t->theirs, components, &b);
-    dpari_hx_turn(t, sends ? &b : &a);
-    if (dpari_hx_parts(f, t) > 1) {
-        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    item->here[transfer->dims] = transfer->dims;
+    item->flip = sends ? 0 : transfer->flip;
+    item->extent[transfer->dims] = components;
+    dpari_hx_place(mine, transfer->mine, components, &my_spot);
+    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    dpari_hx_turn(transfer, receiver);
+    if (dpari_hx_parts(field, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sender, receiver);
     }
-    it->mine = 2 * here + a.part;
-    it->theirs = 2 * there + b.part;
-    it->mine_at = a.at * bytes;
-    it->theirs_at = b.at * bytes;
-    for (d = 0; d < it->dims; d++) {
-        it->own_step[d] = a.stride[d];
-        it->other_step[d] = b.stride[d];
+    item->mine = 2 * here + my_spot.part;
+    item->theirs = 2 * there + their_spot.part;
+    item->mine_at = my_spot.at * bytes;
+    item->theirs_at = their_spot.at * bytes;
+    for (d = 0; d < item->dims; d++) {
+        item->own_step[d] = my_spot.stride[d];
+        item->other_step[d] = their_spot.stride[d];
     }
-    dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
-    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+    dpari_hx_close_up(item, sender->stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
+    item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
-/* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
+/* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
+ * place. */
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
+/* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
+ * staging memory. */
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
 {
-    dpari_hx_flow *w;
+    dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
     const int32_t modes = x->step[s].modes;
     int32_t d;
-    if (it->peer < 0) {
+    if (item->peer < 0) {
         return;
     }
-    w = &x->peer[it->peer].flow[s];
-    for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    flow = &x->peer[item->peer].flow[s];
+    for (d = 0; d < item->dims; d++) {
+        flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
-    if (modes >> give & 1 && it->packs) {
-        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    if (modes >> give & 1 && item->packs) {
+        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
     }
-    if (modes >> take & 1 && !it->direct) {
-        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    if (modes >> take & 1 && !item->direct) {
+        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
     }
-    w->out_direct[give] += modes >> give & 1 && !it->packs;
-    w->in_direct[take] += modes >> take & 1 && it->direct;
+    flow->out_direct[give] += modes >> give & 1 && !item->packs;
+    flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
-/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+/* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
+ * known where each peer's items begin, also fills them in. */
 static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
-    dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_step *step = &x->step[s];
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            dpari_hx_flow *flow =
-                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &p->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            int64_t *count = &step->self;
+            int64_t first = step->r;
+            if (transfer.peer != x->rank) {
+                dpari_hx_flow *flow = &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+                count = &flow->boxes;
+                first = flow->first;
+            }
+            for (k = 0; k < parts; k++) {
                 if (fill) {
-                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
-                    dpari_hx_fill(x, it, i, &t, 0, k);
-                    dpari_hx_count_in(x, it, s, 0);
+                    dpari_hx_item *item = &x->item[first + *count];
+                    dpari_hx_fill(x, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(x, item, s, 0);
                 }
+                ++*count;
             }
         }
     }
 }
 
-/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+/* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
+ * adds without waiting for peers, otherwise all others. Returns where they end. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
-                 k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            if (walk.own_first != own_first) {
+                continue;
+            }
+            for (k = 0; k < parts; k++) {
+                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                at++;
+                if (transfer.peer != x->rank) {
+                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -5064,118 +5417,145 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
     return at;
 }
 
-/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+/* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
+ * on. Returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
-    dpari_hx_step *p = &x->step[s];
+    dpari_hx_step *step = &x->step[s];
     int32_t i;
-    p->r = at;
+    step->r = at;
     dpari_hx_list_receives(x, s, 0);
-    at += p->self;
-    p->self = 0;
+    at += step->self;
+    step->self = 0;
     for (i = 0; i < x->peers; i++) {
         x->peer[i].flow[s].first = at;
         at += x->peer[i].flow[s].boxes;
         x->peer[i].flow[s].boxes = 0;
     }
     dpari_hx_list_receives(x, s, 1);
-    p->r_items = at - p->r;
-    p->s = at;
+    step->r_items = at - step->r;
+    step->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->own_first = at - p->s;
+    step->own_first = at - step->s;
     at = dpari_hx_list_sends(x, s, at, 0);
-    p->s_items = at - p->s;
+    step->s_items = at - step->s;
     return at;
 }
 
-/* Steps of both modes that have one line pack into the same memory: those who have read it in
- * either mode must be done with it. */
+/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
+ * therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *x)
 {
     int32_t s, t, i;
     for (s = 0; s < x->steps; s++) {
         for (t = 0; t < x->steps; t++) {
-            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
-                const dpari_hx_flow *w = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            if (x->step[s].line != x->step[t].line) {
+                continue;
+            }
+            for (i = 0; i < x->peers; i++) {
+                const dpari_hx_flow *flow = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
 }
 
-/* Assigns positions in this rank's staging memory: to what it packs, by step, the same for both
- * modes, and to what it receives in messages. */
+/* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
+ * to what it receives in messages: by step and peer, the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory again for the adjoint's steps */
-            gives = comes = 0;
+        if (s == x->forward) { /* the steps of the adjoint use the same memory */
+            gives = 0;
+            comes = 0;
         }
         x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
-            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
+            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = gives;
-                w->in_at[mode] = comes;
-                x->lends[mode] |= w->out_direct[mode] > 0;
+                flow->out_at[mode] = gives;
+                flow->in_at[mode] = comes;
+                x->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->step[s].alone &= w->boxes + w->sends == 0;
+            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            x->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+            if (x->peer[i].world < 0) {
+                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            }
         }
         x->turn = dpari_most(x->turn, gives);
         x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *f = &x->field[x->item[k].field];
-        if (dpari_hx_mem(f)) {
+        const dpar_halo_field *field = &x->field[x->item[k].field];
+        if (dpari_hx_mem(field)) {
             x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
+/* Returns the bytes of the references to this rank's arrays, in whole lines. */
 static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
- * it), what comes by messages. */
+/* Returns the first field that is not in the communicator's memory, or x->fields if all are. */
+static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
+{
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
+            break;
+        }
+    }
+    return i;
+}
+
+/* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
+ * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
+ * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->c;
+    dpar_comm *of = x->world ? x->node : x->comm;
     int64_t turns = 2;
     void *memory = NULL;
-    dpar_status st;
-    int32_t i;
-    x->in_order = !x->world && x->c->mem != NULL;
+    dpar_status status;
+    int32_t outside = 0;
+    x->in_order = !x->world && x->comm->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
                of->engine.alloc_shared != NULL;
     turns += x->nears;
-    for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
+    if (x->in_order) {
+        outside = dpari_hx_first_outside(x);
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears
-             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-             : dpar_comm_alloc(of, x->memory_bytes, &memory);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, of->why.text);
+    if (x->nears) {
+        status = of->engine.alloc_shared(of, x->memory_bytes, x->in_order && outside == x->fields,
+                                         &memory);
+    } else {
+        status = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    }
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
-    if (x->in_order && i < x->fields) {
-        return dpari_wrong(why, "field %d of rank %d is not in the memory of its communicator", i,
-                           x->rank);
+    if (x->in_order && outside < x->fields) {
+        return dpari_wrong(
+            why,
+            "field %d of rank %d must be in the communicator's memory: its mem must be "
+            "comm->mem",
+            outside, x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -5185,151 +5565,198 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+/* Records where the parts of field f are, as addresses for this rank and as references for its
+ * peers. */
 static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
     x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (x->world) {
+    if (x->world) { /* a reference of 0 is no array, or one that peers cannot read */
         x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
         x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
     }
 }
 
+/* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
+ * staging memory if this rank's device can reach it. record: what the peer has sent. */
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *x, dpari_hx_peer *peer,
+                                       const int64_t *record, dpar_why *why)
+{
+    unsigned char *memory;
+    if (peer->world >= 0) {
+        memory = (unsigned char *)dpari_at(x->world, (uint64_t)record[6]);
+        if (memory == NULL) {
+            dpar_text text;
+            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_put_unmapped(&text, x->world, (uint64_t)record[6]);
+            return DPAR_E_MEMORY;
+        }
+        peer->line = (dpari_hx_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
+        peer->staging = memory + (x->staging - x->memory);
+        peer->turn = record[5];
+        return DPAR_OK;
+    }
+    if (record[7] && x->nears) { /* both must reach the other's memory */
+        peer->staging =
+            (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
+        peer->reached = peer->staging != NULL;
+        peer->turn = record[5];
+    }
+    if (peer->reached) {
+        x->peer_of[x->comm->size + x->reached] = peer->rank;
+        x->reached++;
+    }
+    return DPAR_OK;
+}
+
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
-    dpar_status st;
+    dpar_status status;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            r[0] = (int64_t)w->hash[1];
-            r[1] = (int64_t)w->hash[0];
-            r[2] = w->out_at[0];
-            r[3] = w->out_bytes[0];
-            r[4] = w->out_bytes[1];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
+            r[1] = (int64_t)flow->hash[0];
+            r[2] = flow->out_at[0]; /* the same in both modes */
+            r[3] = flow->out_bytes[0];
+            r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
+            /* 1 if this rank's device reaches the peer's memory */
+            r[7] = x->nears &&
+                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        dpari_hx_peer *p = &x->peer[i];
+    status = dpari_hx_exchange_records(x, words);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
-        if (p->world >= 0) {
-            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
-            if (memory == NULL) {
-                dpar_text t;
-                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
-                return DPAR_E_MEMORY;
-            }
-            p->line = (dpari_hx_line *)(void *)memory;
-            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
-            p->staging = memory + (x->staging - x->memory);
-            p->turn = r[5];
-        } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
-            p->reached = p->staging != NULL;
-            p->turn = r[5];
-        }
-        if (p->reached) {
-            x->peer_of[x->c->size + x->reached++] = p->rank;
+        status = dpari_hx_reach_peer(x, peer, r, why);
+        if (status != DPAR_OK) {
+            return status;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *w = &p->flow[s];
-            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
-                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks %d and %d do not agree on what they exchange: their grids "
-                                 "differ",
-                                 x->rank, p->rank);
+            dpari_hx_flow *flow = &peer->flow[s];
+            if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
+                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
+                return dpari_say(
+                    DPAR_E_MISMATCH, why,
+                    "ranks %d and %d expect different boxes from each other: their grids differ",
+                    x->rank, peer->rank);
             }
-            if (p->world >= 0 || p->reached) {
-                w->in_at[0] = w->in_at[1] = r[2];
+            if (peer->world >= 0 || peer->reached) {
+                flow->in_at[0] = r[2];
+                flow->in_at[1] = r[2];
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
+/* Pins all memory of the plan for the devices that hold fields. */
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
-    const dpar_status st = dpari_hx_pin_all(x, 1);
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
-                                     x->memory_bytes, dpar_status_text(st));
+    const dpar_status status = dpari_hx_pin_all(x, 1);
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                     x->rank, x->memory_bytes, dpar_status_text(status));
 }
 
+/* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
+static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
+{
+    dpar_status status;
+    int32_t i, s;
+    for (i = 0; i < x->fields; i++) {
+        dpari_hx_bind_field(x, i);
+    }
+    x->version = 1;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = 1;
+    }
+    status = dpari_hx_exchange_places(x, why);
+    if (status == DPAR_OK) {
+        status = dpari_hx_pin_plan(x, why);
+    }
+    return dpari_agree(x->comm, status, why);
+}
+
+/* The collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
-    int32_t i, s;
+    int32_t s;
     int64_t at = 0;
-    dpar_status st = dpari_hx_find_node(x);
-    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+    dpar_status status = dpari_hx_find_node(x);
+    if (status == DPAR_OK) {
+        status = dpari_hx_exchange_arrays(x);
+    }
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, x->comm->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
-    if (st == DPAR_OK) {
-        for (i = 0; i < x->fields; i++) {
-            dpari_hx_bind_field(x, i);
-        }
-        x->version = 1;
-        for (s = 0; s < x->steps && x->world; s++) {
-            x->line[s].version = 1;
-        }
-        st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
+    if (status == DPAR_OK) {
+        status = dpari_hx_connect(x, why);
     }
-    if (st != DPAR_OK) {
+    if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
         }
-        return st;
+        return status;
     }
     dpari_hx_finish_items(x);
     return DPAR_OK;
 }
 
-/* Finds out whether peers can read this rank's arrays in place. For arrays that are bound later,
- * either all can, if `later` asks for it, or none. */
+/* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
+ * bound later, their memory is not known yet: peers then read them in place only if the method is
+ * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
-    const int32_t way = x->options.method;
-    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    const int32_t method = x->options.method;
+    const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
+    const int shares = x->world && allowed;
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *f = &x->field[i];
-        dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
-                               (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
-                               dpari_ref(x->world, f->compact_halo, 1) != 0;
+        const dpar_halo_field *field = &x->field[i];
+        dpari_hx_array_of(&x->array[i], field, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
+                               (later || dpari_ref(x->world, field->data, 1) != 0);
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
+                               dpari_ref(x->world, field->compact_halo, 1) != 0;
     }
 }
 
-/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
-static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: as
+ * dpari_hx_disjoint returns it. */
+static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
     int64_t within;
     int32_t p;
-    for (p = 0; p < 2 * n && w; p++) {
+    if (!world) {
+        return DPAR_OK;
+    }
+    for (p = 0; p < 2 * n; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
-            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            !dpari_heap_holds(world, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
                 why,
                 "field %d: its elements on rank %d extend over %ld bytes, but the allocation "
@@ -5341,102 +5768,104 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
 }
 
 /* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
-static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                           const dpari_hx_size *z, void *memory, int64_t need,
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *size, void *memory, int64_t need,
                                            dpar_why *why)
 {
-    const dpar_comm *node = c->node ? c->node : c;
+    const dpar_comm *node = comm->node ? comm->node : comm;
     int64_t bytes, *span;
-    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status =
+        dpari_hx_clear_of(desc->field, size->fields, comm->rank, memory, need, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    span = dpari_hx_layout(z, memory, &bytes)->span;
-    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
-    if (st != DPAR_OK) {
-        return st;
+    span = dpari_hx_layout(size, memory, &bytes)->span;
+    status = dpari_hx_disjoint(desc->field, size->fields, comm->rank, span, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, size->fields, comm->rank, span,
+                               why);
 }
 
-/* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
-static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                         int32_t later, dpari_hx_size *z, int64_t *need,
+/* The local part of planning: checks the descriptor, and provides and checks the memory. */
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
 {
-    dpar_status st = dpari_hx_judge(c, desc, z, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_hx_check_desc(comm, desc, size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpari_hx_layout(z, NULL, need);
+    (void)dpari_hx_layout(size, NULL, need);
     /* Pages of the host, because the memory of the communicator may be on a device. */
-    st = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
-    if (st != DPAR_OK || later) {
-        return st;
+    status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
+    if (status != DPAR_OK || later) {
+        return status;
     }
-    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+    return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
-/* Lays the plan out in its memory, as far as this rank knows it without the others. */
-static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                              const dpari_hx_size *z, void *memory, int64_t need)
+/* Lays the plan out in its memory, and fills in what this rank knows without the others. */
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *size, void *memory, int64_t need)
 {
     dpar_halo_plan *x;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(z, memory, &bytes);
-    x->c = c;
-    x->node = c->node ? c->node : c;
+    x = dpari_hx_layout(size, memory, &bytes);
+    x->comm = comm;
+    x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
     x->options.field = x->field;
-    x->rank = c->rank;
+    x->rank = comm->rank;
     x->wide = dpari_os_wide();
     x->fields = desc->field_count;
-    x->steps = z->steps;
-    x->items = z->items;
+    x->steps = size->steps;
+    x->items = size->items;
     for (i = 0; i < x->fields; i++) {
         x->field[i] = desc->field[i];
         x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(z, i);
+        x->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = z->forward;
-    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    x->forward = size->forward;
+    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return x;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                                int32_t later, dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
-    dpari_hx_size z;
+    dpari_hx_size size;
     void *memory = NULL;
     int64_t need = 0;
-    dpar_status st;
-    if (!c) {
+    dpar_status status;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
     if (desc && plan) {
-        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, why);
+        status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
-        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+        status = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
     }
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
-    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
-        st = dpari_hx_agree_on_order(c, &z, why);
+    status = dpari_agree_on(comm, status, "halo", dpari_hx_state, desc, why);
+    if (status == DPAR_OK && !desc->ordered && !desc->shared) {
+        status = dpari_hx_agree_on_order(comm, &size, why);
     }
-    if (st == DPAR_OK) {
-        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+    if (status == DPAR_OK) {
+        x = dpari_hx_describe_plan(comm, desc, &size, memory, need);
         x->owned = desc->memory == NULL ? memory : NULL;
         dpari_hx_own_arrays(x, later);
         dpari_hx_mark_peers(x);
-        st = dpari_hx_plan(x, why);
+        status = dpari_hx_plan(x, why);
     }
-    if (st != DPAR_OK) {
-        return dpari_object_failed(st, desc ? desc->memory : NULL, memory, need, why);
+    if (status != DPAR_OK) {
+        return dpari_object_failed(status, desc ? desc->memory : NULL, memory, need, why);
     }
     *plan = x;
     return DPAR_OK;
@@ -5449,32 +5878,50 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+/* Names the arrays that are not NULL, for a message. */
+static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
+{
+    if (data && halos) {
+        return "data and halos";
+    }
+    if (data) {
+        return "data only";
+    }
+    return halos ? "halos only" : "no array";
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
                                                     void *halos)
 {
-    dpari_hx_array *a;
+    dpari_hx_array *array;
     int32_t s;
     if (!x) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= x->fields || x->active) {
+    if (f < 0 || f >= x->fields) {
         return dpari_comm_wrong(
-            x->c, "dpar_halo_plan_bind: field is %d of %d fields, and %d exchanges have not ended",
-            f, x->fields, x->active);
+            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            x->fields - 1);
+    }
+    if (x->active) {
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->c,
-                                "dpar_halo_plan_bind: field %d was planned with %d, this is %d (1: "
-                                "data, 2: halos, 3: both)",
-                                f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-                                (data != NULL) + 2 * (halos != NULL));
+        return dpari_comm_wrong(x->comm,
+                                "dpar_halo_plan_bind: field %d was planned with %s, but this call "
+                                "passes %s",
+                                f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
+                                dpari_hx_given(data, halos));
     }
-    a = &x->array[f];
-    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &x->array[f];
+    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);
@@ -5499,31 +5946,38 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
  * slowest rank's median, so that all choose the same method. It implements
  * dpar_halo_plan_tune. */
 
-/* ---- choosing ---------------------------------------------------------------------------------
- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
-#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+enum {
+    DPARI_HX_SAMPLES = 9, /* odd, so that one of them is the median */
+    DPARI_HX_TRIES = 12   /* the methods that dpari_hx_try lists */
+};
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds to measure each method */
 
-/* The slowest rank's median; 0 with *st. */
-static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
+/* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
+ * *status. The two samples before those that count warm up: the first, of one exchange, only
+ * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
+static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
     int32_t i, j;
-    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
-        *st = dpar_barrier(x->c, NULL);
+    for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
+        *status = dpar_barrier(x->comm, NULL);
         mine = dpari_os_now();
-        for (k = 0; k < times && *st == DPAR_OK; k++) {
-            *st = dpar_halo_plan_exchange(x);
+        for (k = 0; k < times && *status == DPAR_OK; k++) {
+            *status = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
-        if (*st == DPAR_OK) {
-            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        if (*status == DPAR_OK) {
+            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
-        if (i < 0) { /* the first is cold */
+        if (i == -2) {
+            times = 3;
+            continue;
+        }
+        if (i == -1) {
             times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
-            times = i == -2 ? 3 : times;
             continue;
         }
         for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
@@ -5531,84 +5985,97 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
         }
         sample[j] = slowest;
     }
-    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+    return *status == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
-/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
- * also ordered. */
-static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
+/* Sets the n-th method to try: messages, packed, direct with long runs of at least 64, 16 or 256
+ * bytes, and automatic. Each is tried unordered if n is even, and ordered if it is odd. */
+static void dpari_hx_try(dpar_halo_plan_desc *desc, int32_t n)
 {
-    o->ordered = n & 1;
-    o->method = n < 2    ? DPAR_HALO_MESSAGES
-                : n < 4  ? DPAR_HALO_PACKED
-                : n < 10 ? DPAR_HALO_DIRECT
-                         : DPAR_HALO_AUTO;
-    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    static const int32_t method[DPARI_HX_TRIES / 2] = {DPAR_HALO_MESSAGES, DPAR_HALO_PACKED,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_DIRECT,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_AUTO};
+    static const int32_t run_bytes[DPARI_HX_TRIES / 2] = {0, 0, 64, 16, 256, 0};
+    desc->ordered = n & 1;
+    desc->method = method[n / 2];
+    desc->run_bytes = run_bytes[n / 2];
 }
 
 /* True if all fields can be ordered. The fields have been checked. */
-static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
+static int dpari_hx_all_order(const dpar_halo_plan_desc *desc)
 {
     int32_t k;
-    for (k = 0; k < o->field_count && dpari_hx_can_order(&o->field[k]); k++) {
+    for (k = 0; k < desc->field_count; k++) {
+        if (!dpari_hx_can_order(&desc->field[k])) {
+            return 0;
+        }
     }
-    return !o->shared && k == o->field_count;
+    return !desc->shared;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan_desc *options,
+/* Ties are decided by the order of tries: a method replaces the best one only if it is faster. */
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *options,
                                                     double *seconds, dpar_why *why)
 {
-    dpar_halo_plan_desc o, best;
+    dpar_halo_plan_desc desc, best;
     double least = 0.0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     dpar_why said;
     int32_t i;
     int can_order = 0;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    best = o;
-    o.timers = 0;
-    o.memory = NULL;
-    o.bytes = 0;
-    if (!c) {
+    dpari_zero(&desc, sizeof desc);
+    if (options) {
+        desc = *options;
+    }
+    best = desc;
+    desc.timers = 0;
+    desc.memory = NULL;
+    desc.bytes = 0;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
-    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+    for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
         double took;
-        dpari_hx_try(&o, i);
-        /* all ranks must try it, or none: compact halos are told apart by rank */
+        dpari_hx_try(&desc, i);
+        /* All ranks must try it, or none. They may differ, because arrays may be compact on some
+         * ranks only. A rank that cannot order its fields fails here with DPAR_E_NONE. */
         said.text[0] = 0;
-        st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
-        st = dpari_agree(c, st, &said);
-        if (st == DPAR_E_NONE) {
-            st = DPAR_OK;
+        if (!options) {
+            status = dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
+        } else if (desc.ordered && !can_order) {
+            status = DPAR_E_NONE;
+        }
+        status = dpari_agree(comm, status, &said);
+        if (status == DPAR_E_NONE) {
+            status = DPAR_OK;
             continue;
         }
-        if (st != DPAR_OK) {
-            return dpari_repeat(st, why, said.text);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, said.text);
         }
-        st = dpar_halo_plan_make(c, &o, &x, why);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpar_halo_plan_make(comm, &desc, &x, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* make has checked the fields */
-        took = dpari_hx_time(x, &st);
-        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
-            best.method = o.method;
-            best.ordered = o.ordered;
-            best.run_bytes = o.run_bytes;
+        if (i == 0) {
+            can_order = dpari_hx_all_order(&desc); /* make has checked the fields */
+        }
+        took = dpari_hx_time(x, &status);
+        if (status == DPAR_OK && (least <= 0.0 || took < least)) {
+            best.method = desc.method;
+            best.ordered = desc.ordered;
+            best.run_bytes = desc.run_bytes;
             least = took;
         }
-        if (st == DPAR_OK) {
-            st = dpar_halo_plan_free(x);
+        if (status == DPAR_OK) {
+            status = dpar_halo_plan_free(x);
         } else {
             (void)dpar_halo_plan_free(x);
         }
     }
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     *options = best;
     if (seconds) {
@@ -5626,127 +6093,148 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan
  * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
  * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
  * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
- * dims before it have filled. */
-
-/* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
- * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
- * shapes of their arrays and by depth, and bound to the addresses that are handed in. */
+ * dims before it have filled.
+ *
+ * Plans are kept by shapes and not by addresses, because a plan is made together: all ranks must
+ * find it, or none. Ranks agree on the number of a shape when an array is attached or allocated.
+ * Addresses may then differ and change on each rank independently. */
 
 enum {
-    DPARI_GX_SHAPES = 256,
-    DPARI_GX_KNOWN = 72, /* arrays in a page */
-    DPARI_GX_ALIGN = 64,
+    DPARI_GX_SHAPES = 256, /* dpari_gx_known compares them in one message of a byte each */
+    DPARI_GX_KNOWN = 72,   /* entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* of the first own point, in bytes: a cache line */
     DPARI_GX_PAGE = 4096,
-    DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
+    DPARI_GX_SKEW = 320 /* bytes by which the place of arrays in a page differs from one to the
+                           next, so that they do not use the same sets of a cache */
 };
 
+/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;    /* as wide as there is room for */
-    dpar_grid_field f; /* strides and component_stride filled in */
-    int32_t number, type, components;
+    dpar_halo halo;        /* as wide as the array's */
+    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
+    int32_t number;        /* the same on all ranks */
+    int32_t type, components;
     int32_t reach;  /* 1 if peers may read the arrays in place */
-    int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
+    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
+                       that they are always packed */
 } dpari_gx_shape;
 
+/* An array that was allocated by dpar_grid_array or attached. */
 typedef struct dpari_gx_array {
-    void *at;
+    void *at; /* the address of its first own point */
     const dpari_gx_shape *shape;
-    void *memory; /* of dpar_grid_array, to be given back; NULL: the user's */
-    int64_t number;
-    int64_t low, high; /* where its points begin and end */
+    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
+    int64_t number;    /* counts the arrays; the same on all ranks */
+    int64_t low, high; /* addresses where its points begin and end */
 } dpari_gx_array;
 
+/* Entries of arrays stay where they are, so they are allocated in pages. */
 typedef struct dpari_gx_page {
     struct dpari_gx_page *next;
     int32_t count;
     dpari_gx_array array[DPARI_GX_KNOWN];
 } dpari_gx_page;
 
-/* One box of a mirror, in bytes from the array's address. */
+/* One box of halo cells beyond a mirror, and the copy that fills it. */
 typedef struct dpari_gx_mirror {
-    int32_t item, dim;
-    int64_t to, from;
-    dpari_stride stride;
-    dpar_mem_box box; /* in a device's memory */
+    int32_t item;        /* number of the array in the plan */
+    int32_t dim;         /* of the mirror */
+    int64_t to, from;    /* bytes from the address of the array */
+    dpari_stride stride; /* the copy by the CPU */
+    dpar_mem_box box;    /* the same copy in a device's memory */
 } dpari_gx_mirror;
 
+/* A planned exchange of some arrays to some depth. */
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
-    dpar_halo_plan *x;
-    void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
-    void *before; /* of a plan of one array: an array of that shape, most often the one before */
-    const dpari_gx_shape **shape;
-    dpar_halo *halo; /* where it is narrower than there is room */
-    dpar_halo_field *field;
-    void *rest; /* the exchange's memory, before it: */
-    dpari_gx_mirror *mirror;
-    dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
-    int64_t bytes, rest_bytes;
-    int32_t n, depth, mirrors;
-    int32_t active;
+    dpar_halo_plan *exchange;
+    void **at;    /* [count] the arrays that are bound; the plan's own address, which is no array's,
+                 if one must be bound again */
+    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
+    const dpari_gx_shape **shape; /* [count] */
+    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    dpar_halo_field *field;       /* [count] */
+    void *rest;                   /* memory of the next two lists */
+    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
+    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
+    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
+    int32_t count;                /* arrays */
+    int32_t depth;                /* cells; 0 is the whole halo */
+    int32_t mirrors;
+    int32_t active; /* 1 if its exchange has begun and not ended */
 } dpari_gx_plan;
 
+/* A grid. The caller sees its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
-    dpar_grid_desc d;
-    dpari_on_end ending; /* in the communicator's list */
-    const dpar_mem *mem;
+    dpar_grid_desc desc;
+    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
+    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
+    /* the halo's width on each side of each dim, and the largest of these */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
-    dpar_halo halo;
-    dpari_gx_shape plain;          /* of desc.type: addresses that are not known otherwise; */
-    int64_t plain_low, plain_high; /* bytes from such an address to its points' ends */
+    dpar_halo halo;                /* of cells */
+    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
+    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
-    dpari_gx_plan *plans;
-    dpari_gx_plan *quick;  /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;             /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_plan *now_x; /* its exchange */
-    int64_t arrays, bytes;
-    int32_t shapes_known;
-    int32_t under_way; /* exchanges that have begun and not ended */
+    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
+    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
+     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
+    dpari_gx_plan *quick;
+    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
+    dpar_halo_plan *now_exchange; /* quick->exchange */
+    int64_t arrays;               /* number of arrays that became known so far */
+    int64_t bytes;                /* size of this struct's memory */
+    int32_t shapes_known;         /* number of shapes */
+    int32_t under_way;            /* exchanges that have begun and not ended */
 } dpari_gx;
 
-/* NULL: there is none, or its world was closed. */
-static dpari_gx *dpari_gx_of(dpar_grid *g)
+/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
+static dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
-    return g && g->comm ? (dpari_gx *)(void *)g : NULL;
+    return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-static const dpari_gx *dpari_gx_in(const dpar_grid *g)
+/* The same for functions that only read the grid, also after its world was closed. */
+static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
-    return (const dpari_gx *)(const void *)g;
+    return (const dpari_gx *)(const void *)grid;
 }
 
-/* What failed for its own reason, or because another rank did, as a call without `why` says it. */
-static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
+/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
+ * communicator is broken, keeps the first error's status and message. */
+static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
 {
-    dpar_comm *comm = g->head.comm;
-    if (st == DPAR_OK) {
-        return st;
+    dpar_comm *comm = grid->head.comm;
+    if (status == DPAR_OK) {
+        return status;
     }
-    return comm->status < 0 ? comm->status : dpari_repeat(st, &comm->why, why->text);
+    return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
 
+/* True if the value is 0 or 1. */
 static DPARI_COLD int dpari_gx_flag(int32_t v)
 {
     return v == 0 || v == 1;
 }
 
-/* Checks what the description says of one dim: cells, halo, ends and cuts. */
+/* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const dpar_grid_desc *desc = &grid->d;
-    const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
+    const dpar_grid_desc *desc = &grid->desc;
+    const int64_t most = INT64_C(1) << 60; /* the limit of dpar_halo_check */
     int32_t part;
     if (desc->cells[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, desc->cells[d]);
+        return dpari_wrong(why, "grid: desc.cells[%d] is %ld; it must be at least 1", d,
+                           desc->cells[d]);
     }
     if (grid->low[d] < 0 || grid->high[d] < 0 || grid->low[d] > most || grid->high[d] > most) {
-        return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
-                           grid->low[d], grid->high[d]);
+        return dpari_wrong(
+            why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
+            d, grid->low[d], grid->high[d]);
     }
     if (!dpari_gx_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
@@ -5754,38 +6242,46 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
         (desc->periodic[d] && (desc->mirror_low[d] | desc->mirror_high[d]) != 0)) {
         return dpari_wrong(
             why,
-            "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
-            "it is periodic)",
+            "grid: dim %d: periodic is %d (0 or 1 allowed), mirror_low %d and mirror_high "
+            "%d (0 to 2 allowed, only 0 if periodic)",
             d, desc->periodic[d], desc->mirror_low[d], desc->mirror_high[d]);
     }
     if (!desc->cuts[d]) {
         return DPAR_OK;
     }
     if (desc->parts[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
-                           desc->parts[d]);
+        return dpari_wrong(
+            why,
+            "grid: desc.cuts[%d] is set, but desc.parts[%d] is %d; it must be the number "
+            "of parts",
+            d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
         if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
-            return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
-                               d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
+            return dpari_wrong(
+                why,
+                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
+                "%ld",
+                d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks the description by itself, and sets the halo's width on each side. */
+/* Checks the description, without the other ranks, and sets the halo's width on each side. */
 static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
                                              dpar_why *why)
 {
     int32_t d;
     if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
+        return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
+                           (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
         !dpari_gx_flag(desc->owns_comm)) {
-        return dpari_wrong(why, "grid: star %d, order %d, check %d, owns_comm %d: each is 0 or 1",
-                           desc->star, desc->order, desc->check, desc->owns_comm);
+        return dpari_wrong(
+            why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
+            desc->star, desc->order, desc->check, desc->owns_comm);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
@@ -5800,52 +6296,57 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
     return DPAR_OK;
 }
 
-/* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
- * rows. */
-static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
+/* Chooses the number of parts of each dim. Halos across earlier dims have longer rows, so these are
+ * preferred where two cuts are nearly equal. Dims without a halo are not cut, unless the other dims
+ * have too few cells for all ranks. */
+static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
-    dpar_status st;
+    dpar_status status;
     int32_t d, whole = 0;
     dpari_zero(&cart, sizeof cart);
     cart.ranks = ranks;
-    cart.dims = g->d.dims;
-    for (d = 0; d < g->d.dims; d++) {
-        const int64_t width = g->low[d] + g->high[d];
-        cart.cells[d] = g->d.cells[d];
+    cart.dims = grid->desc.dims;
+    for (d = 0; d < grid->desc.dims; d++) {
+        const int64_t width = grid->low[d] + grid->high[d];
+        cart.cells[d] = grid->desc.cells[d];
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
-        cart.periodic |= (uint32_t)g->d.periodic[d] << d;
-        g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
-        whole |= g->head.parts[d] != g->d.parts[d];
+        cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
+        grid->head.parts[d] =
+            grid->desc.parts[d] == 0 && width == 0 && grid->widest > 0 ? 1 : grid->desc.parts[d];
+        whole |= grid->head.parts[d] != grid->desc.parts[d];
     }
-    st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
-    if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
-        for (d = 0; d < g->d.dims; d++) {
-            g->head.parts[d] = g->d.parts[d];
+    status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
+    if (status != DPAR_OK && whole) {
+        for (d = 0; d < grid->desc.dims; d++) {
+            grid->head.parts[d] = grid->desc.parts[d];
         }
-        st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
+        status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
     }
-    return st;
+    return status;
 }
 
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.count[d];
-    const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
-    const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
+    const int64_t n = grid->head.cells[d];
+    const int64_t first = grid->head.first[d];
+    const int64_t end = first + grid->head.count[d];
+    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+    const int64_t above = end + grid->high[d] - n;
+    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
+    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
+        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
-            "mirror",
-            d, g->low[d], g->high[d], g->head.count[d]);
+            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+            "its halo is %ld wide below and %ld above",
+            d, grid->head.count[d], grid->low[d], grid->high[d]);
     }
     return DPAR_OK;
 }
 
-/* Makes the halo of cells over the parts. */
+/* Makes grid->halo: the halo of cells, cut by the mesh. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
 {
@@ -5853,31 +6354,32 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
-    for (d = 0; d < grid->d.dims; d++) {
-        placement[d] = dpar_shard_by(d, grid->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
-        placement[d].cuts = grid->d.cuts[d];
+    for (d = 0; d < grid->desc.dims; d++) {
+        placement[d] =
+            dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
+        placement[d].cuts = grid->desc.cuts[d];
         halo->low[d] = grid->low[d];
         halo->high[d] = grid->high[d];
-        halo->periodic |= (uint32_t)grid->d.periodic[d] << d;
+        halo->periodic |= (uint32_t)grid->desc.periodic[d] << d;
     }
-    halo->shape = grid->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-    status = dpar_layout_init(&halo->grid, mesh, grid->d.dims, grid->d.cells, placement, why);
+    halo->shape = grid->desc.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    status = dpar_layout_init(&halo->grid, mesh, grid->desc.dims, grid->desc.cells, placement, why);
     if (status != DPAR_OK) {
         return status;
     }
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells over the ranks: the halo of cells, and the public head of the grid. */
+/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
 static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
 {
-    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->d.dims)];
+    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
     dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
-        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->d.order, comm->size, why);
+        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->desc.order, comm->size, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -5887,21 +6389,23 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     }
     (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
-    grid->head.dims = grid->d.dims;
-    for (d = grid->d.dims - 1; d >= 0; d--) {
+    grid->head.dims = grid->desc.dims;
+    for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
         const int64_t count = own.hi[d] - own.lo[d];
-        grid->head.cells[d] = grid->d.cells[d];
+        grid->head.cells[d] = grid->desc.cells[d];
         grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
-                             comm->rank, count, d);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: the array of rank %d would have more than 2^56 points, with %ld own "
+                "cells in dim %d",
+                comm->rank, count, d);
         }
     }
-    for (d = 0; d < grid->d.dims; d++) {
+    for (d = 0; d < grid->desc.dims; d++) {
         status = dpari_gx_check_mirror(grid, d, why);
         if (status != DPAR_OK) {
             return status;
@@ -5910,58 +6414,63 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
-static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
+/* Lists the fields of a description that must be equal on all ranks. */
+static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
-    const dpar_grid_desc *a = (const dpar_grid_desc *)given;
+    const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
     int32_t d, p;
-    dpari_fact(f, "dims", 0, a->dims);
-    dpari_fact(f, "star", 0, a->star);
-    dpari_fact(f, "order", 0, a->order);
-    dpari_fact(f, "check", 0, a->check);
-    dpari_fact(f, "halo", 0, a->halo);
-    dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "owns_comm", 0, a->owns_comm);
-    for (d = 0; d < a->dims; d++) {
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "star", 0, desc->star);
+    dpari_fact(facts, "order", 0, desc->order);
+    dpari_fact(facts, "check", 0, desc->check);
+    dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
-        dpari_fact(f, "cells[#]", d, a->cells[d]);
-        dpari_fact(f, "halo_low[#]", d, a->halo_low[d]);
-        dpari_fact(f, "halo_high[#]", d, a->halo_high[d]);
-        dpari_fact(f, "periodic[#]", d, a->periodic[d]);
-        dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
-        dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
-        dpari_fact(f, "parts[#]", d, a->parts[d]);
-        for (p = 0; a->cuts[d] && p <= a->parts[d]; p++) {
-            h = dpari_hash(h, a->cuts[d][p]);
+        dpari_fact(facts, "cells[#]", d, desc->cells[d]);
+        dpari_fact(facts, "halo_low[#]", d, desc->halo_low[d]);
+        dpari_fact(facts, "halo_high[#]", d, desc->halo_high[d]);
+        dpari_fact(facts, "periodic[#]", d, desc->periodic[d]);
+        dpari_fact(facts, "mirror_low[#]", d, desc->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, desc->mirror_high[d]);
+        dpari_fact(facts, "parts[#]", d, desc->parts[d]);
+        for (p = 0; desc->cuts[d] && p <= desc->parts[d]; p++) {
+            h = dpari_hash(h, desc->cuts[d][p]);
         }
-        dpari_fact_hash(f, "the list of cuts[#]", d, h);
+        dpari_fact_hash(facts, "the list of cuts[#]", d, h);
     }
 }
 
-/* Allocates a grid, followed by its cuts. */
-static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
+/* Allocates a grid, followed by copies of its cuts. */
+static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
+                                           dpar_why *why)
 {
-    int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
-    dpari_gx *g;
-    int32_t d;
+    int64_t bytes = (int64_t)sizeof(dpari_gx);
+    int64_t *room;
+    dpari_gx *made;
+    int32_t d, i;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        bytes += a->cuts[d] && a->parts[d] > 0 ? 8 * ((int64_t)a->parts[d] + 1) : 0;
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            bytes += 8 * ((int64_t)desc->parts[d] + 1);
+        }
     }
-    g = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = g;
-    if (!g) {
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
+                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
-    g->d = *a;
-    g->now = g;
-    g->bytes = bytes;
-    room = (int64_t *)(void *)(g + 1);
+    made->desc = *desc;
+    made->now = made;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (a->cuts[d] && a->parts[d] > 0) {
-            for (i = 0; i <= a->parts[d]; i++) {
-                room[i] = a->cuts[d][i];
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            for (i = 0; i <= desc->parts[d]; i++) {
+                room[i] = desc->cuts[d][i];
             }
-            g->d.cuts[d] = room;
+            made->desc.cuts[d] = room;
             room += i;
         }
     }
@@ -5970,90 +6479,109 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* Points of this rank's array in a dim, with its halo. */
-static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+/* Returns the number of points of this rank's array in a dim, with its halo. */
+static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
 {
-    return g->low[d] + g->head.count[d] + (f->location[d] != 0) + g->high[d];
+    return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
 }
 
 /* Checks type, components and points of an array, without the other ranks. */
 static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
                                                    const dpar_grid_field *field, dpar_why *why)
 {
-    uint32_t odd = 0, none; /* none: bits of no component */
+    uint32_t odd = 0;
+    uint32_t none; /* bits that belong to no component */
     int32_t d, count;
     if (dpar_type_bytes(type) == 0) {
-        return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
-                           dpar_type_name(type), type);
+        return dpari_wrong(
+            why, "grid: type %s (%d) is not allowed: its elements have no whole number of bytes",
+            dpar_type_name(type), type);
     }
     if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
-        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)",
-                           field->components, field->order);
+        return dpari_wrong(
+            why,
+            "grid: field.components is %d (0 to 2^24 allowed) and field.order %d (0 or 1 "
+            "allowed)",
+            field->components, field->order);
     }
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
         if (!dpari_gx_flag(field->location[d])) {
-            return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               field->location[d]);
+            return dpari_wrong(why,
+                               "grid: field.location[%d] is %d; it must be 0 (cells) or 1 (faces)",
+                               d, field->location[d]);
         }
         if (field->odd[d] & none) {
-            return dpari_wrong(why,
-                               "grid: odd[%d] is %ld, a bit a component: there are %d components",
-                               d, (int64_t)field->odd[d], count);
+            return dpari_wrong(
+                why,
+                "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
+                (int64_t)field->odd[d], count);
         }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
-        return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
+        return dpari_wrong(
+            why,
+            "grid: field.odd must be 0 for type %s, because %s has no sign to change at a "
+            "mirror",
+            dpar_type_name(type), dpar_type_name(type));
     }
     return DPAR_OK;
 }
 
-/* The shape of an array: its strides, its halo. */
-static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const dpar_grid_field *f,
-                                         dpari_gx_shape *s)
+/* Describes the shape of an array: its halo, and its strides if they are the defaults. */
+static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
+                                         const dpar_grid_field *field, dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
-    dpari_zero(s, sizeof *s);
-    s->type = type;
-    s->f = *f;
-    s->components = f->components > 0 ? f->components : 1;
-    s->f.components = s->components;
-    s->halo = g->halo;
-    step = f->component_stride != 0 ? 1 : s->components;
-    s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
-    for (d = 0; d < g->head.dims; d++) {
-        dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        if (f->location[d]) {
-            s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
-                                  another dim is a corner, in a star, too */
-            s->halo.shape = DPAR_STENCIL_BOX;
+    dpari_zero(shape, sizeof *shape);
+    shape->type = type;
+    shape->field = *field;
+    shape->components = field->components > 0 ? field->components : 1;
+    shape->field.components = shape->components;
+    shape->halo = grid->halo;
+    step = field->component_stride != 0 ? 1 : shape->components;
+    shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
+    for (d = 0; d < grid->head.dims; d++) {
+        dense = dense && field->stride[d] == 0;
+        shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        if (field->location[d]) {
+            /* The upper outer face is owned by the neighbour. Points next to it in another dim are
+             * then corners of the halo, which a star would not exchange. */
+            shape->halo.high[d]++;
+            shape->halo.shape = DPAR_STENCIL_BOX;
         }
     }
-    for (k = 0; k < g->head.dims && dense; k++) {
-        d = f->order == DPAR_ORDER_FIRST_FASTEST ? k : g->head.dims - 1 - k;
-        s->f.stride[d] = step;
-        step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
+    if (!dense) {
+        return;
+    }
+    for (k = 0; k < grid->head.dims; k++) {
+        d = field->order == DPAR_ORDER_FIRST_FASTEST ? k : grid->head.dims - 1 - k;
+        shape->field.stride[d] = step;
+        if (!dpari_mul(step, dpari_gx_points(grid, field, d), &step)) {
+            step = INT64_MAX; /* dpari_gx_span rejects it */
+        }
     }
 }
 
-/* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
- * the dim (dims: components) whose stride takes it too far. */
-static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
-                                        int64_t *high)
+/* Computes the distance in elements from the address of an array to its first element in memory
+ * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
+ * than 2^57 bytes; `dims` stands for the components. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                        int64_t *low, int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
     *low = 0;
     *high = 1;
-    for (d = 0; d <= g->head.dims; d++) {
-        const int comps = d == g->head.dims;
-        const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
-        const int64_t below = comps ? 0 : g->low[d];
-        const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
+    for (d = 0; d <= grid->head.dims; d++) {
+        const int comps = d == grid->head.dims;
+        const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
+        const int64_t below = comps ? 0 : grid->low[d];
+        const int64_t above =
+            comps ? shape->components - 1 : dpari_gx_points(grid, &shape->field, d) - 1 - below;
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -6064,54 +6592,64 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
         }
         *low -= step < 0 ? b : a;
         *high += step < 0 ? a : b;
-        if (*high - *low > most / dpar_type_bytes(s->type)) {
+        if (*high - *low > most / dpar_type_bytes(shape->type)) {
             return d + 1;
         }
     }
     return 0;
 }
 
-/* Points that are filled or own; beyond open ends there need not be any. */
-static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+/* Returns the number of points in a dim that are own or filled by exchanges and mirrors. Points
+ * beyond open ends need no memory. */
+static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                               int32_t d)
 {
-    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.count[d];
-    const int ring = g->d.periodic[d];
-    return dpari_gx_points(g, f, d) -
-           (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
-           (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
+    const int64_t first = grid->head.first[d],
+                  after = grid->head.cells[d] - first - grid->head.count[d];
+    int64_t points = dpari_gx_points(grid, field, d);
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+        points -= dpari_most(grid->low[d] - first, 0);
+    }
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+        points -= dpari_most(grid->high[d] - after, 0);
+    }
+    return points;
 }
 
-/* Checks that no two points are in one place: each stride must exceed the extent of all shorter
- * ones. */
-static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
-                                                   int32_t rank, dpar_why *why)
+/* Checks that no two points have the same address. It takes the dims by ascending stride: each
+ * stride must exceed the extent of all shorter ones. */
+static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
+                                                   const dpari_gx_shape *shape, int32_t rank,
+                                                   dpar_why *why)
 {
-    const int32_t dims = g->head.dims;
-    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
-    int64_t taken = 1;
+    const int32_t dims = grid->head.dims;
+    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
+    int64_t taken = 1;                               /* extent of those checked, in elements */
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
         for (d = 0; d <= dims; d++) {
-            const int64_t v = d < dims ? s->f.stride[d] : s->f.component_stride;
+            const int64_t v = d < dims ? shape->field.stride[d] : shape->field.component_stride;
             if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
                 step = v < 0 ? -v : v;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
+        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
-                return dpari_wrong(why,
-                                   "grid: rank %d has %ld points in dim %d, %ld elements apart: "
-                                   "several points lie in one place",
-                                   rank, points, next, step);
+                return dpari_wrong(
+                    why,
+                    "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
+                    "have the same address",
+                    rank, points, next, step);
             }
-            return dpari_wrong(why,
-                               "grid: rank %d has %ld components, %ld elements apart: "
-                               "several elements lie in one place",
-                               rank, points, step);
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld components, %ld elements apart: several elements have "
+                "the same address",
+                rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -6120,31 +6658,32 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
 
 /* Checks that the addresses of an array are not too far apart and that it does not overlap
  * itself. */
-static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
+static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                                   int32_t rank, int64_t *low, int64_t *high,
                                                   dpar_why *why)
 {
-    const int32_t d = dpari_gx_span(g, s, low, high) - 1;
+    const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
     if (d >= 0) {
-        if (d == g->head.dims) {
+        if (d == grid->head.dims) {
             return dpari_say(DPAR_E_RANGE, why,
                              "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
                              "%ld elements apart",
-                             rank, s->components, s->f.component_stride);
+                             rank, shape->components, shape->field.component_stride);
         }
         return dpari_say(DPAR_E_RANGE, why,
                          "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
                          "%d, %ld elements apart",
-                         rank, dpari_gx_points(g, &s->f, d), d, s->f.stride[d]);
+                         rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
     }
-    return dpari_gx_check_apart(g, s, rank, why);
+    return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
- * shape is the same on all, whatever memory they are in, and so they are never read there. */
-static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
+ * are. The shape is therefore the same for all kinds of memory, and peers never read them in
+ * place. */
+static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
-    const int32_t type = grid->d.type;
+    const int32_t type = grid->desc.type;
     dpar_grid_field none;
     int64_t low, high;
     dpar_status status;
@@ -6167,16 +6706,18 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_
 }
 
 /* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
+                                                   dpar_why *why)
 {
     int32_t d;
-    for (d = 0; d < g->head.dims; d++) {
-        if (g->d.expected_count[d] != 0 && g->d.expected_count[d] != g->head.count[d]) {
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
             return dpari_wrong(
                 why,
-                "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
-                "cutting (cuts), or another order of dims (order)",
-                rank, g->head.count[d], d, g->d.expected_count[d]);
+                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
+                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
+                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -6206,32 +6747,32 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK || desc->type == 0) {
         return status;
     }
-    return dpari_gx_plain(*grid, comm->rank, why);
+    return dpari_gx_make_plain(*grid, comm->rank, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
                                                dpar_grid **grid, dpar_why *why)
 {
     dpari_gx *made = NULL;
     dpar_status status;
-    if (!c) {
-        dpari_wrong(why, "grid: communicator is NULL");
+    if (!comm) {
+        dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
     if (desc && grid) {
-        status = dpari_gx_build(c, desc, &made, why);
+        status = dpari_gx_build(comm, desc, &made, why);
     } else {
-        status = dpari_wrong(why, "grid: its description or result is NULL");
+        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
-    status = dpari_agree_on(c, status, "grid", dpari_gx_state, desc, why);
-    if (status < DPAR_OK) { /* < 0, so that a compiler that inlines this knows *grid is set else */
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
     }
-    made->head.comm = c;
-    made->mem = made->d.mem ? made->d.mem : c->mem;
-    made->ending.at = &made->head.comm;
-    dpari_on_end_add(c, &made->ending);
+    made->head.comm = comm;
+    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
+    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
+    dpari_on_end_add(comm, &made->ending);
     *grid = &made->head;
     return DPAR_OK;
 }
@@ -6244,12 +6785,12 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     while (grid->plans) {
         dpari_gx_plan *plan = grid->plans;
         if (comm) {
-            const dpar_status status = dpar_halo_plan_free(plan->x);
+            const dpar_status status = dpar_halo_plan_free(plan->exchange);
             if (first == DPAR_OK) {
                 first = status;
             }
         } else {
-            dpari_object_release(plan->x->owned);
+            dpari_object_release(plan->exchange->owned);
         }
         grid->plans = plan->next;
         dpari_os_unmap(plan->rest, plan->rest_bytes);
@@ -6285,24 +6826,29 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpari_gx_plan *plan;
     dpar_comm *comm;
     dpar_why *said;
-    dpar_status status = DPAR_OK, closed;
-    int ended, closes;
+    dpar_status status = DPAR_OK;
+    dpar_status closed;
+    int ended;  /* the communicator was closed before the grid */
+    int closes; /* this call closes it */
     if (!freed) {
         return DPAR_OK;
     }
-    comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
+    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
     ended = comm && dpari_ended_is(comm);
-    closes = freed->d.owns_comm && !ended;
-    said = freed->d.free_why;
+    closes = freed->desc.owns_comm && !ended;
+    said = freed->desc.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
             if (plan->active) {
-                return dpari_comm_wrong(comm, "grid: an exchange of %d arrays has not ended",
-                                        plan->n);
+                return dpari_comm_wrong(
+                    comm,
+                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
+                    "first",
+                    plan->count);
             }
         }
     }
-    if (comm && closes && !freed->plans) { /* plans wait for the other ranks when they are closed */
+    if (comm && closes && !freed->plans) { /* closing a plan is a barrier as well */
         status = dpar_barrier(comm, NULL);
     }
     closed = dpari_gx_free_plans(freed, comm);
@@ -6320,7 +6866,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     closed = dpar_comm_free(comm);
     if (status == DPAR_OK && closed != DPAR_OK) {
-        status = dpari_say(closed, said, "grid: the close of its communicator: %s",
+        status = dpari_say(closed, said,
+                           "dpar_grid_free: the grid's communicator was not closed well: %s",
                            dpar_status_text(closed));
     }
     return status;
@@ -6332,39 +6879,41 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
 {
     int32_t d;
     if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
-        a->f.component_stride != b->f.component_stride) {
+        a->field.component_stride != b->field.component_stride) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->f.location[d] != b->f.location[d] || a->f.odd[d] != b->f.odd[d] ||
-            a->f.stride[d] != b->f.stride[d]) {
+        if (a->field.location[d] != b->field.location[d] || a->field.odd[d] != b->field.odd[d] ||
+            a->field.stride[d] != b->field.stride[d]) {
             return 0;
         }
     }
     return 1;
 }
 
+/* One more array, as dpari_gx_state_array states it. */
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
-    const dpari_gx_shape *s;
+    const dpari_gx_shape *shape;
     int64_t arrays;
 } dpari_gx_given;
 
-static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
+/* Lists what must be equal on all ranks when an array becomes known. */
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_given *a = (const dpari_gx_given *)given;
+    const dpari_gx_given *args = (const dpari_gx_given *)given;
     int32_t d;
-    dpari_fact(f, "the number of arrays so far", 0, a->arrays);
-    dpari_fact_type(f, "type", 0, a->s->type);
-    dpari_fact(f, "components", 0, a->s->components);
-    for (d = 0; d < a->grid->dims; d++) {
-        dpari_fact(f, "location[#]", d, a->s->f.location[d]);
-        dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
+    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
+    dpari_fact_type(facts, "type", 0, args->shape->type);
+    dpari_fact(facts, "components", 0, args->shape->components);
+    for (d = 0; d < args->grid->dims; d++) {
+        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
+        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
     }
 }
 
-/* The shape that all ranks have for this array, of those that are known; NULL: some rank has none,
- * so that it is a new one on all. */
+/* Finds the known shape that this array has on all ranks. *known is NULL if some rank has none;
+ * then all ranks add a new shape. Collective. */
 static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
@@ -6390,33 +6939,34 @@ static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shap
     return DPAR_OK;
 }
 
-static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
+/* Returns the known array at this address, or NULL. */
+static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
 {
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            if (p->array[i].at == at) {
-                return &p->array[i];
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            if (page->array[i].at == at) {
+                return &page->array[i];
             }
         }
     }
     return NULL;
 }
 
-/* An array of a shape, as the full API wants it. */
-DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s,
-                                                     void *at, dpar_halo_field *f)
+/* Describes an array as a field of a plan. */
+DPARI_STATIC_NOINLINE DPARI_COLD void
+dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
     int32_t d;
-    f->halo = &s->halo;
-    f->type = s->type;
-    f->components = s->components;
-    f->component_stride = s->f.component_stride;
-    f->data = at;
-    f->mem = g->mem;
-    for (d = 0; d < g->head.dims; d++) {
-        f->stride[d] = s->f.stride[d];
+    field->halo = &shape->halo;
+    field->type = shape->type;
+    field->components = shape->components;
+    field->component_stride = shape->field.component_stride;
+    field->data = at;
+    field->mem = grid->mem;
+    for (d = 0; d < grid->head.dims; d++) {
+        field->stride[d] = shape->field.stride[d];
     }
 }
 
@@ -6427,54 +6977,57 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 {
     const dpari_gx_shape *other = array->shape;
     const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
-    const int64_t step = shape->f.component_stride * dpar_type_bytes(shape->type);
+    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
     const int64_t most = dpari_most(shape->components, other->components);
     int32_t d;
     if (shape->type != other->type || step == 0 ||
-        shape->f.component_stride != other->f.component_stride || apart % step != 0 ||
+        shape->field.component_stride != other->field.component_stride || apart % step != 0 ||
         apart / step >= most || apart / step <= -most) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->f.location[d] != other->f.location[d] ||
-            shape->f.stride[d] != other->f.stride[d]) {
+        if (shape->field.location[d] != other->field.location[d] ||
+            shape->field.stride[d] != other->field.stride[d]) {
             return 0;
         }
     }
     return 1;
 }
 
-/* A known array that has elements in common with one at `at`, whose points begin and end at low and
- * high; NULL: there is none. One that is a part of the other does not count. */
-static dpari_gx_array *dpari_gx_met_by(const dpari_gx *g, const dpari_gx_shape *s, void *at,
-                                       int64_t low, int64_t high)
+/* Returns a known array that has elements in common with an array at `at` whose points are between
+ * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
+static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                            void *at, int64_t low, int64_t high)
 {
-    dpar_halo_field f[2];
+    dpar_halo_field field[2];
     int64_t span[8];
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            dpari_gx_array *a = &p->array[i];
-            if (a->low >= high || low >= a->high || a->at == at || dpari_gx_part_of(g, s, at, a)) {
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            dpari_gx_array *array = &page->array[i];
+            if (array->low >= high || low >= array->high || array->at == at ||
+                dpari_gx_part_of(grid, shape, at, array)) {
                 continue;
             }
-            dpari_zero(f, sizeof f);
-            dpari_gx_field(g, a->shape, a->at, &f[0]);
-            dpari_gx_field(g, s, at, &f[1]);
-            if (dpari_hx_disjoint(f, 2, g->head.comm->rank, span, NULL) != DPAR_OK) {
-                return a;
+            dpari_zero(field, sizeof field);
+            dpari_gx_field(grid, array->shape, array->at, &field[0]);
+            dpari_gx_field(grid, shape, at, &field[1]);
+            if (dpari_hx_disjoint(field, 2, grid->head.comm->rank, span, NULL) != DPAR_OK) {
+                return array;
             }
         }
     }
     return NULL;
 }
 
-/* One that an address of desc.type has elements in common with. */
-static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *g, void *at)
+/* Returns a known array with which an array of desc.type at this address has elements in common, or
+ * NULL. */
+static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_met_by(g, &g->plain, at, address + g->plain_low, address + g->plain_high);
+    return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
+                                address + grid->plain_high);
 }
 
 /* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
@@ -6485,21 +7038,24 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
     if (array) {
         return array->shape;
     }
-    if (!at || grid->d.type == 0 || dpari_gx_in_another(grid, at)) {
+    if (!at || grid->desc.type == 0 || dpari_gx_in_another(grid, at)) {
         return NULL;
     }
     return &grid->plain;
 }
 
-/* The exchange under way that u takes part in; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
+/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
+static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->under_way > 0 ? g->plans : NULL; p; p = p->next) {
-        for (i = 0; p->active && i < p->n; i++) {
-            if (p->at[i] == u) {
-                return p;
+    if (grid->under_way == 0) {
+        return NULL;
+    }
+    for (plan = grid->plans; plan; plan = plan->next) {
+        for (i = 0; plan->active && i < plan->count; i++) {
+            if (plan->at[i] == u) {
+                return plan;
             }
         }
     }
@@ -6512,22 +7068,27 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
                                                    int64_t low, int64_t high, dpar_why *why)
 {
     const int32_t rank = grid->head.comm->rank;
-    const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
-    if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
+    const dpari_gx_array *array = dpari_gx_overlapping(grid, shape, at, low, high);
+    if (dpari_gx_in_progress(grid, at) || (array && dpari_gx_in_progress(grid, array->at))) {
         return dpari_wrong(
-            why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
+            why,
+            "dpar_grid_attach: rank %d has an exchange of the array at this address that "
+            "has not ended",
+            rank);
     }
     if (array && array->memory) {
-        return dpari_wrong(why,
-                           "grid: the array of rank %d has elements in common with one of "
-                           "dpar_grid_array, %ld bytes behind its first own point",
-                           rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
+        return dpari_wrong(
+            why,
+            "dpar_grid_attach: the array of rank %d has elements in common with one of "
+            "dpar_grid_array, and begins %ld bytes after its first own point",
+            rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
     }
     return DPAR_OK;
 }
 
-/* Allocates the entry of one more array. */
-static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
+/* Allocates the entry of one more array, and a shape in case it has a new one. */
+static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                 dpar_why *why)
 {
     dpari_gx_page *page = grid->pages;
     *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
@@ -6539,71 +7100,84 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fre
         }
     }
     if (!page || !*fresh) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
                          (int64_t)(sizeof **fresh + sizeof *page));
     }
     return DPAR_OK;
 }
 
-/* Arrays with points between low and high, in common with this one: their memory has been given
- * back, or they are an error that their next exchange tells. */
-static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, void *u, int64_t low,
-                                       int64_t high)
+/* Forgets the arrays that have elements in common with a new one: usually their memory was freed
+ * and used again. If not, their next exchange reports an unknown address. */
+static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
+                                       int64_t low, int64_t high)
 {
-    dpari_gx_array *a;
-    dpari_gx_plan *p;
+    dpari_gx_array *array;
+    dpari_gx_plan *plan;
     int32_t i;
-    while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
-        for (p = g->plans; p; p = p->next) {
-            p->before = NULL;
-            g->now = g;
-            for (i = 0; i < p->n; i++) {
-                p->at[i] = p->at[i] == a->at ? p : p->at[i];
+    for (;;) {
+        array = dpari_gx_overlapping(grid, shape, u, low, high);
+        if (array == NULL) {
+            return;
+        }
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count; i++) {
+                if (plan->at[i] == array->at) {
+                    plan->at[i] = plan; /* bind again */
+                }
             }
         }
-        a->at = a; /* where no array is */
-        a->low = a->high = 0;
+        array->at = array; /* an address that no array has */
+        array->low = array->high = 0;
     }
 }
 
-/* Remembers it; all ranks are well. fresh: for a new shape. */
-static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpari_gx_shape *fresh,
-                                         void *u, void *memory, int64_t low, int64_t high)
+/* Adds an array to the table, after all ranks have agreed on it. Where `known` is NULL, `fresh`
+ * becomes its shape, a new one. */
+static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
+                                         dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
+                                         int64_t high)
 {
-    dpari_gx_array *a = dpari_gx_find(g, u);
-    dpari_gx_plan *p;
+    dpari_gx_array *array = dpari_gx_find(grid, u);
+    dpari_gx_plan *plan;
     int32_t i;
     if (!known) {
         known = fresh;
-        known->number = g->shapes_known++;
-        known->next = g->shapes;
-        g->shapes = known;
+        known->number = grid->shapes_known++;
+        known->next = grid->shapes;
+        grid->shapes = known;
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
-        /* another shape at an old address; those of desc.type are looked at again */
-        p->before = NULL;
-        g->now = g;
-        for (i = 0; i < p->n && !p->active; i++) {
-            p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
+    if (array || grid->desc.type != 0) {
+        /* The address may have had another shape. Addresses that were taken for arrays of desc.type
+         * are looked up again, because they may now be inside this array. */
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count && !plan->active; i++) {
+                if (plan->at[i] == u || plan->shape[i] == &grid->plain) {
+                    plan->at[i] = plan; /* bind again */
+                }
+            }
         }
     }
-    dpari_gx_forget(g, known, u, low, high);
-    if (!a) {
-        a = &g->pages->array[g->pages->count++];
-        a->at = u;
-        a->memory = memory;
+    dpari_gx_forget(grid, known, u, low, high);
+    if (!array) {
+        array = &grid->pages->array[grid->pages->count++];
+        array->at = u;
+        array->memory = memory;
     }
-    a->shape = known;
-    a->number = g->arrays++;
-    a->low = low;
-    a->high = high;
+    array->shape = known;
+    array->number = grid->arrays++;
+    array->low = low;
+    array->high = high;
 }
 
-/* An array of one's own, `u`, or one from the communicator. */
-/* Allocates an array from the communicator. The address of its first own point is *at; arrays begin
- * at different places of a page, so that they do not meet in a cache. */
+/* Allocates an array from the communicator. *at is the address of its first own point. Arrays begin
+ * at different places of a page, because the same place in several pages uses the same set of a
+ * cache. */
 static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
                                              int64_t high, void **memory, void **at, dpar_why *why)
 {
@@ -6623,19 +7197,22 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each,
 typedef struct dpari_gx_adding {
     const dpar_grid_field *field;
     dpari_gx_shape *fresh; /* allocated, in case the shape is a new one */
-    void *at, *memory;     /* memory: NULL if the array is the user's */
+    void *at;              /* the address of its first own point */
+    void *memory;          /* its allocation; NULL if the array is the caller's */
     int64_t low, high;     /* addresses where its points begin and end */
-    int32_t type, attached;
+    int32_t type;
+    int32_t attached; /* 1 if the array is the caller's */
 } dpari_gx_adding;
 
-/* The local part of adding an array: checks it, and allocates what the grid will remember. */
+/* The local part of adding an array: checks it, and allocates its entry and, for dpar_grid_array,
+ * its memory. */
 static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
                                                 dpar_why *why)
 {
     const dpar_comm *comm = grid->head.comm;
     const int64_t bytes = dpar_type_bytes(adding->type);
     int64_t low, high;
-    dpar_status status = dpari_gx_room(grid, &adding->fresh, why);
+    dpar_status status = dpari_gx_new_entry(grid, &adding->fresh, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -6644,7 +7221,7 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (adding->attached && !adding->at) {
-        return dpari_wrong(why, "grid: the array of rank %d is NULL", comm->rank);
+        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", comm->rank);
     }
     dpari_gx_shape_of(grid, adding->type, adding->field, adding->fresh);
     status = dpari_gx_check_span(grid, adding->fresh, comm->rank, &low, &high, why);
@@ -6652,14 +7229,18 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (grid->shapes_known == DPARI_GX_SHAPES) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
-                         (int32_t)DPARI_GX_SHAPES);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: its arrays have more than %d different shapes (a shape is a type and a "
+            "field)",
+            (int32_t)DPARI_GX_SHAPES);
     }
     if (!adding->attached) {
         if (grid->mem != comm->mem) {
-            return dpari_wrong(why,
-                               "grid: arrays are in a device's memory, which the communicator has "
-                               "not: allocate and attach them");
+            return dpari_wrong(
+                why,
+                "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
+                "cannot allocate in it; use dpar_grid_attach with an array of your own");
         }
         status = dpari_gx_alloc(grid, bytes, low, high, &adding->memory, &adding->at, why);
         if (status != DPAR_OK) {
@@ -6674,8 +7255,8 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
-/* The collective part. Every rank calls it, with the status of its local part. *known: the shape if
- * all ranks have it already, or NULL. */
+/* The collective part of adding an array. Every rank calls it, with the status of its local part.
+ * *known is the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
                                                     dpar_status status, dpari_gx_shape **known,
                                                     dpar_why *why)
@@ -6684,7 +7265,7 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     dpari_gx_given given;
     given.grid = &grid->head;
     given.arrays = grid->arrays;
-    given.s = adding->fresh;
+    given.shape = adding->fresh;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_array, &given, why);
     if (status != DPAR_OK) {
         return status;
@@ -6729,14 +7310,14 @@ DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpar_why why;
-    dpar_status st;
+    dpar_status status;
     void *u;
     if (g == NULL) {
         return NULL;
     }
-    u = dpari_gx_add(g, type, field, 0, NULL, &st, &why);
+    u = dpari_gx_add(g, type, field, 0, NULL, &status, &why);
     if (u == NULL) {
-        (void)dpari_gx_say(g, st, &why);
+        (void)dpari_gx_say(g, status, &why);
     }
     return u;
 }
@@ -6745,97 +7326,112 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
                                                  const dpar_grid_field *field, dpar_why *why)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st;
+    dpar_status status;
     if (!g) {
-        return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
+        return dpari_wrong(why, "dpar_grid_attach: grid %s",
+                           grid ? "was closed with its world" : "is NULL");
     }
-    (void)dpari_gx_add(g, type, field, 1, u, &st, why);
-    return st;
+    (void)dpari_gx_add(g, type, field, 1, u, &status, why);
+    return status;
 }
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* Halo cells that an exchange of this depth fills below (side 0) or above. */
-static int64_t dpari_gx_width(const dpari_gx *g, int32_t depth, int32_t d, int side)
+/* Returns the number of halo cells that an exchange of this depth fills below (side 0) or above. */
+static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
-    const int64_t w = side ? g->high[d] : g->low[d];
+    const int64_t w = side ? grid->high[d] : grid->low[d];
     return depth > 0 ? dpari_least(w, depth) : w;
 }
 
-/* Points of array s beyond the end of dim d, [box->lo[d], box->hi[d]) counted from its first own
- * one, and in the other dims all that holds values: what exchanges bring and, of dims before d,
- * what their mirrors have filled. 0: none. */
-static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s, int32_t depth,
-                                      int32_t d, int side, dpar_box *box)
+/* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
+ * point. In dim d these are the points beyond the end. In the other dims they are all points that
+ * have values: own ones, those that exchanges fill, and those that mirrors of dims before d have
+ * filled. Returns 0 if there are none. */
+static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                      int32_t depth, int32_t d, int side, dpar_box *box)
 {
     int32_t e;
-    for (e = 0; e < g->head.dims; e++) {
-        const int64_t faces = s->f.location[e] != 0, below = -g->head.first[e];
-        const int64_t above = g->head.cells[e] + faces - g->head.first[e];
-        const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
-        box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
-        box->hi[e] = g->head.count[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+    for (e = 0; e < grid->head.dims; e++) {
+        const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
+        const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
+        box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
+        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
-            box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
-            box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
-        } else if (!g->d.periodic[e]) {
-            box->lo[e] = e < d && g->d.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
-            box->hi[e] = e < d && g->d.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
+            if (side) {
+                box->lo[e] = dpari_most(above, box->lo[e]);
+            } else {
+                box->hi[e] = dpari_least(below, box->hi[e]);
+            }
+        } else if (!grid->desc.periodic[e]) {
+            if (e > d || !grid->desc.mirror_low[e]) {
+                box->lo[e] = dpari_most(below, box->lo[e]);
+            }
+            if (e > d || !grid->desc.mirror_high[e]) {
+                box->hi[e] = dpari_least(above, box->hi[e]);
+            }
         }
         if (box->hi[e] <= box->lo[e]) {
             return 0;
         }
     }
-    box->dims = g->head.dims;
+    box->dims = grid->head.dims;
     return 1;
 }
 
-/* The copy that fills such a box, of component k, or of all (-1). A point i beyond the low end is
- * the image of at - 1 - i, with `at` 1 where the wall goes through a cell or the points are on
- * faces, 2 for both, else 0; beyond the high end the same from there. */
-static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape *s,
+/* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
+ *
+ * Point i, counted from the grid's first one, gets the value of point sum - i. At the low end sum
+ * is  * -1, at the high end 2 * cells - 1, if the mirror is the outer face of the end cell and the
+ * points are in the middle of cells. Through the middle of the end cell it is 1 more at the low end
+ * and 1 less at the high end. If the points are on faces, it is 1 more. */
+static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
-                                        dpari_gx_mirror *m)
+                                        dpari_gx_mirror *mirror)
 {
-    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
-    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = s->f.location[d] != 0;
-    const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *b = &m->box;
-    dpari_stride_piece p;
+    const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
+    const int32_t on =
+        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+    const int32_t faces = shape->field.location[d] != 0;
+    const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
+    dpar_mem_box *copy = &mirror->box;
+    dpari_stride_piece piece;
     int64_t at = 0;
     int32_t e;
-    dpari_zero(b, sizeof *b);
-    dpari_zero(&p, sizeof p);
-    b->to_type = b->from_type = s->type;
-    b->op = DPAR_COPY;
-    b->negate = k < 32 && (s->f.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
-    b->dims = dims + 1;
+    dpari_zero(copy, sizeof *copy);
+    dpari_zero(&piece, sizeof piece);
+    copy->to_type = copy->from_type = shape->type;
+    copy->op = DPAR_COPY;
+    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    copy->dims = dims + 1;
     for (e = 0; e < dims; e++) {
-        b->extent[e] = box->hi[e] - box->lo[e];
-        b->to_stride[e] = b->from_stride[e] = s->f.stride[e];
-        at += box->lo[e] * s->f.stride[e];
+        copy->extent[e] = box->hi[e] - box->lo[e];
+        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
+        at += box->lo[e] * shape->field.stride[e];
     }
-    b->extent[dims] = k < 0 ? s->components : 1;
-    b->to_stride[dims] = b->from_stride[dims] = s->f.component_stride;
-    b->from_stride[d] = -b->from_stride[d];
-    at += k < 0 ? 0 : k * s->f.component_stride;
-    m->dim = d;
-    m->to = at * bytes;
-    m->from = (at + (sum - 2 * (g->head.first[d] + box->lo[d])) * s->f.stride[d]) * bytes;
-    p.dims = b->dims;
-    p.to_type = p.from_type = s->type;
-    p.op = DPAR_COPY;
-    p.negate = b->negate;
+    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
+    copy->from_stride[d] = -copy->from_stride[d];
+    at += k < 0 ? 0 : k * shape->field.component_stride;
+    mirror->dim = d;
+    mirror->to = at * bytes;
+    mirror->from =
+        (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
+    piece.dims = copy->dims;
+    piece.to_type = piece.from_type = shape->type;
+    piece.op = DPAR_COPY;
+    piece.negate = copy->negate;
     for (e = 0; e <= dims; e++) {
-        p.extent[e] = b->extent[e];
-        p.to[e] = b->to_stride[e];
-        p.from[e] = b->from_stride[e];
+        piece.extent[e] = copy->extent[e];
+        piece.to[e] = copy->to_stride[e];
+        piece.from[e] = copy->from_stride[e];
     }
-    dpari_stride_prepare(&m->stride, &p);
+    dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. `mirror` may be NULL,
+ * to count them only. */
 static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
                                            int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
@@ -6846,14 +7442,15 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
             const dpari_gx_shape *field = shape[i / 2];
             const int32_t comps = field->components;
             const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->f.odd[d] & all;
+            const uint32_t odd = field->field.odd[d] & all;
             const int apart = odd != 0 && (odd != all || comps > 32);
             side = i % 2;
-            if (!(side ? grid->d.mirror_high[d] : grid->d.mirror_low[d]) ||
+            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
                 !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
                 continue;
             }
-            /* one box for each component, or one (-1) if the sign of all is treated alike */
+            /* One box for each component, or one for all (-1) if all of them change their sign or
+             * none does. */
             end = apart ? comps : 0;
             for (k = apart ? 0 : -1; k < end; k++) {
                 if (mirror) {
@@ -6867,7 +7464,9 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
     return count;
 }
 
-/* In a device's memory: the boxes of a dim in one call, for those of the next read them. */
+/* Fills the halos at mirrors in a device's memory, with one call for each dim, because the boxes of
+ * a dim read what those of the dims before have written. Moves in the communicator's memory are
+ * ordered before what follows, so that nothing waits for them. */
 static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i, count = 0;
@@ -6886,152 +7485,172 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
             count = 0;
         }
     }
-    return grid->mem != grid->head.comm->mem ? grid->mem->wait(grid->mem->ctx) : DPAR_OK;
+    if (grid->mem == grid->head.comm->mem) {
+        return DPAR_OK;
+    }
+    return grid->mem->wait(grid->mem->ctx);
 }
 
+/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
 static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const dpar_status status = dpari_gx_move_mirrors(grid, plan);
     if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status, "grid: mirrors in a device's memory failed");
+        dpar_comm_abort(grid->head.comm, status,
+                        "grid: the halos at mirrors could not be filled in the device's memory");
     }
     return status;
 }
 
-static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
+/* Fills the halos at mirrors, after an exchange. */
+static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i;
-    if (p->box) {
-        return dpari_gx_fill_there(g, p);
+    if (plan->box) {
+        return dpari_gx_fill_there(grid, plan);
     }
-    for (i = 0; i < p->mirrors; i++) {
-        const dpari_gx_mirror *m = &p->mirror[i];
-        char *at = (char *)p->at[m->item];
-        dpari_stride_run(&m->stride, at + m->to, at + m->from);
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        char *at = (char *)plan->at[mirror->item];
+        dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
     }
     return DPAR_OK;
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Array i of a plan: where the exchange is narrower, so is its halo. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
+/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
+ * array's. */
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
 {
-    const dpari_gx_shape *s = p->shape[i];
-    dpar_halo_field *f = &p->field[i];
+    const dpari_gx_shape *shape = plan->shape[i];
+    dpar_halo_field *field = &plan->field[i];
     int32_t d;
-    dpari_gx_field(g, s, p->at[i], f);
-    if (p->depth > 0) {
-        p->halo[i] = s->halo;
-        f->halo = &p->halo[i];
-        f->array_halo = &s->halo;
-        for (d = 0; d < g->head.dims; d++) {
-            p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
-            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.location[d] != 0);
+    dpari_gx_field(grid, shape, plan->at[i], field);
+    if (plan->depth > 0) {
+        plan->halo[i] = shape->halo;
+        field->halo = &plan->halo[i];
+        field->array_halo = &shape->halo;
+        for (d = 0; d < grid->head.dims; d++) {
+            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
+            plan->halo[i].high[d] =
+                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
         }
     }
 }
 
-/* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
-static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
+/* Divides a plan's memory into its lists, and returns the number of bytes. NULL only counts. */
+static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
-    dpari_room r;
-    r.at = (unsigned char *)p;
-    r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *p);
-    p = p ? p : &none;
-    p->at = (void **)dpari_room_take(&r, n, sizeof *p->at);
-    p->shape = (const dpari_gx_shape **)dpari_room_take(&r, n, sizeof *p->shape);
-    p->field = (dpar_halo_field *)dpari_room_take(&r, n, sizeof *p->field);
-    p->halo = (dpar_halo *)dpari_room_take(&r, depth > 0 ? n : 0, sizeof *p->halo);
-    p->bytes = r.used;
-    p->n = n;
-    p->depth = depth;
-    return r.used;
+    dpari_room room;
+    room.at = (unsigned char *)plan;
+    room.used = 0;
+    (void)dpari_room_take(&room, 1, sizeof *plan);
+    plan = plan ? plan : &none;
+    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
+    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
+    plan->bytes = room.used;
+    plan->count = n;
+    plan->depth = depth;
+    return room.used;
 }
 
-/* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
-static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. The number
+ * of mirrors is known only after the fields are. */
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
-    const int32_t there = g->mem ? p->mirrors : 0;
-    dpari_room r;
-    r.at = (unsigned char *)p->rest;
-    r.used = 0;
-    p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
-    p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
-    p->box = there > 0 ? p->box : NULL;
-    p->rest_bytes = r.used;
+    const int32_t there = grid->mem ? plan->mirrors : 0;
+    dpari_room room;
+    room.at = (unsigned char *)plan->rest;
+    room.used = 0;
+    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
+    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
+    plan->box = there > 0 ? plan->box : NULL;
+    plan->rest_bytes = room.used;
 }
 
-/* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
- * because their addresses may differ each time. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
+/* Sets the options of a plan. If an array may change from call to call, everything is packed,
+ * because the next one may be in memory that peers cannot read. */
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
 {
     int32_t i;
-    dpari_zero(o, sizeof *o);
-    o->field = p->field;
-    o->field_count = p->n;
-    for (i = 0; i < p->n; i++) {
-        o->method = p->shape[i]->packed ? DPAR_HALO_PACKED : o->method;
+    dpari_zero(desc, sizeof *desc);
+    desc->field = plan->field;
+    desc->field_count = plan->count;
+    for (i = 0; i < plan->count; i++) {
+        if (plan->shape[i]->packed) {
+            desc->method = DPAR_HALO_PACKED;
+        }
     }
 }
 
-/* Does the local part of planning: allocates memory and describes the plan. */
-static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
+/* Reports that the memory of a plan cannot be allocated. */
+static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
+{
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
+                     bytes);
+}
+
+/* Does the local part of planning: allocates memory and describes the plan. *plan is allocated,
+ * even if a later step fails, or NULL. */
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
-    int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
-    dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
+    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
+    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
     int32_t i;
-    *plan = p;
-    if (p) {
-        (void)dpari_gx_lay_out(p, n, depth);
-        for (i = 0; i < n; i++) {
-            p->at[i] = list[i];
-            p->shape[i] = dpari_gx_shape_at(g, list[i]);
-            dpari_gx_field_of(g, p, i);
-        }
-        p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
-        dpari_gx_lay_out_rest(g, p);
-        bytes = p->rest_bytes;
+    *plan = made;
+    if (!made) {
+        return dpari_gx_no_memory(bytes, why);
     }
-    if (p && bytes > 0) {
-        p->rest = dpari_os_pages(bytes);
-        dpari_gx_lay_out_rest(g, p);
+    (void)dpari_gx_lay_out(made, n, depth);
+    for (i = 0; i < n; i++) {
+        made->at[i] = list[i];
+        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
+        dpari_gx_field_of(grid, made, i);
     }
-    if (!p || (bytes > 0 && !p->rest)) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
-                         bytes);
+    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
+    dpari_gx_lay_out_rest(grid, made);
+    if (made->rest_bytes == 0) {
+        return DPAR_OK;
     }
-    (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
+    made->rest = dpari_os_pages(made->rest_bytes);
+    if (!made->rest) {
+        return dpari_gx_no_memory(made->rest_bytes, why);
+    }
+    dpari_gx_lay_out_rest(grid, made);
+    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
     return DPAR_OK;
 }
 
-/* Which arrays the ranks handed in. */
+/* The arrays and the depth of an exchange, which the ranks compare. */
 typedef struct dpari_gx_numbers {
-    const dpari_gx *g;
+    const dpari_gx *grid;
     void *const *list;
-    int32_t n, depth;
+    int32_t count, depth;
 } dpari_gx_numbers;
 
-/* Of what kind they are. */
-static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
+/* Lists the kinds of the arrays, which are compared before a plan is made. */
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_shape *s = dpari_gx_shape_at(a->g, a->list[i]);
-        dpari_fact_type(f, "the type of array #", i, s->type);
-        dpari_fact(f, "the number of components of array #", i, s->components);
-        dpari_fact(f, "packed (1: array # is of desc.type, not made known)", i, s->packed);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
+        dpari_fact_type(facts, "the type of array #", i, shape->type);
+        dpari_fact(facts, "the number of components of array #", i, shape->components);
+        dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
+                   shape->packed);
     }
 }
 
-/* Plans an exchange of known arrays. COLLECTIVE. */
+/* Plans an exchange of known arrays. Collective. */
 static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -7040,14 +7659,14 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     dpari_gx_numbers given;
     dpar_halo_plan_desc desc;
     dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
-    given.g = grid;
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
     status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (status == DPAR_OK) {
         dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_make(comm, &desc, &made->x, why);
+        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
     }
     if (status != DPAR_OK) {
         if (made) {
@@ -7056,7 +7675,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
         }
         return status;
     }
-    while (*last) { /* the order in which they were made: the same on all ranks */
+    while (*last) {
         last = &(*last)->next;
     }
     *last = made;
@@ -7064,36 +7683,39 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
-/* The plan of this exchange that is free; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+/* Returns a plan for arrays of these shapes and this depth that is not in use, or NULL. */
+static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
+                                     int32_t depth)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->plans; p; p = p->next) {
-        if (p->n != n || p->depth != depth || p->active) {
+    for (plan = grid->plans; plan; plan = plan->next) {
+        if (plan->count != n || plan->depth != depth || plan->active) {
             continue;
         }
         for (i = 0; i < n; i++) {
-            if (p->at[i] != list[i] && dpari_gx_shape_at(g, list[i]) != p->shape[i]) {
+            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
                 break;
             }
         }
         if (i == n) {
-            return p;
+            return plan;
         }
     }
     return NULL;
 }
 
-static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
+/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
+ * gathering. */
+static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_array *known = dpari_gx_find(a->g, a->list[i]);
-        dpari_fact(f, "array # of the list", i, known ? known->number : -1);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
+        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
     }
 }
 
@@ -7103,116 +7725,124 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 {
     int32_t i;
     if (!list) {
-        return dpari_wrong(why, "grid: the list is NULL, of %d arrays", count);
+        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
     }
     if (count < 1 || count > 4096) {
-        return dpari_wrong(why, "grid: a list of %d arrays (1 to 4096)", count);
+        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
     }
     if (depth < 0 || depth > grid->widest) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
                          grid->widest);
     }
     for (i = 0; i < count; i++) {
         const dpari_gx_array *other = NULL;
-        if (list[i] && grid->d.type != 0 && !dpari_gx_find(grid, list[i])) {
+        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
             other = dpari_gx_in_another(grid, list[i]);
         }
         if (other) {
             return dpari_wrong(
                 why,
-                "grid: number %d of the arrays given lies in another, %ld bytes behind "
-                "its first own point: wanted is the address of that",
+                "grid: array %d of the list points into another array, %ld bytes after its "
+                "first own point; pass the address of that point",
                 i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
         }
         if (!dpari_gx_shape_at(grid, list[i])) {
-            return dpari_wrong(why,
-                               "grid: array %d of the list of %d is not of this grid: give the "
-                               "address of its first own point, which dpar_grid_array returned or "
-                               "dpar_grid_attach was given",
-                               i, count);
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list of %d does not belong to this grid; pass the "
+                "address of its first own point, as dpar_grid_array returned it or "
+                "dpar_grid_attach got it",
+                i, count);
         }
     }
     return DPAR_OK;
 }
 
-/* Before an exchange for which there is no plan, and before each one in a grid that checks. */
-static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *g, void *const *list, int32_t n,
-                                            int32_t depth, dpari_gx_plan **plan)
+/* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
+ * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
+ * desc.check. Collective. */
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                      int32_t depth, dpari_gx_plan **plan)
 {
     dpari_gx_numbers given;
     dpar_why why;
-    dpar_status st = dpari_gx_check_list(g, list, n, depth, &why);
-    given.g = g;
+    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
-    if (g->d.check) {
-        st = dpari_agree_on(g->head.comm, st, "grid", dpari_gx_state_list, &given, &why);
+    if (grid->desc.check) {
+        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
     }
-    if (st == DPAR_OK && !*plan) {
-        st = dpari_gx_new_plan(g, list, n, depth, plan, &why);
+    if (status == DPAR_OK && !*plan) {
+        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
     }
-    return dpari_gx_say(g, st, &why);
+    return dpari_gx_say(grid, status, &why);
 }
 
-/* Its plan, over these arrays. */
-static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int32_t depth,
-                                 dpari_gx_plan **plan)
+/* Finds or makes the plan of an exchange, and binds the arrays to it. */
+static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
+                                      dpari_gx_plan **plan)
 {
-    dpar_status st;
+    dpar_status status;
     int32_t i;
-    depth = depth == g->widest ? 0 : depth; /* all that there is */
-    *plan = list && depth >= 0 ? dpari_gx_match(g, list, n, depth) : NULL;
-    if (!*plan || g->d.check) {
-        st = dpari_gx_look(g, list, n, depth, plan);
-        if (st != DPAR_OK) {
-            return st;
+    if (depth == grid->widest) {
+        depth = 0;
+    }
+    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
+    if (!*plan || grid->desc.check) {
+        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
     for (i = 0; i < n; i++) {
         if ((*plan)->at[i] != list[i]) {
-            st = dpar_halo_plan_bind((*plan)->x, i, list[i], NULL);
-            if (st != DPAR_OK) {
-                return st;
+            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
+            if (status != DPAR_OK) {
+                return status;
             }
             (*plan)->before = (*plan)->at[i];
             (*plan)->at[i] = list[i];
         }
     }
-    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check) {
-        g->quick = *plan;
-        g->now = list[0];
-        g->now_x = (*plan)->x;
+    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
+        grid->quick = *plan;
+        grid->now = list[0];
+        grid->now_exchange = (*plan)->exchange;
     }
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
- * current one, binds it again and returns 1. */
-static int dpari_gx_back(dpari_gx *g, void *u)
+/* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
+ * current array, binds it again and returns 1. */
+static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
-    dpari_gx_plan *p = g->quick;
-    if (g->now == g || p->before != u || !u || g->under_way > 0 ||
-        dpar_halo_plan_bind(p->x, 0, u, NULL) != DPAR_OK) {
+    dpari_gx_plan *plan = grid->quick;
+    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
+        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
-    p->before = p->at[0];
-    p->at[0] = g->now = u;
+    plan->before = plan->at[0];
+    plan->at[0] = grid->now = u;
     return 1;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
+static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
+                                                  int32_t n)
 {
     int32_t i;
     for (i = 0; list && i < n; i++) {
-        if (dpari_gx_way(g, list[i])) {
-            return dpari_comm_wrong(g->head.comm,
-                                    "grid: the exchange of number %d of the %d arrays given has "
-                                    "begun and not ended: dpar_grid_end first",
-                                    i, n);
+        if (dpari_gx_in_progress(grid, list[i])) {
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, n);
         }
     }
     return DPAR_OK;
@@ -7223,14 +7853,15 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
                                   dpari_gx_plan **plan)
 {
     if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_way(grid, list, count);
+        const dpar_status status = dpari_gx_check_idle(grid, list, count);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_gx_take(grid, list, count, depth, plan);
+    return dpari_gx_bind_plan(grid, list, count, depth, plan);
 }
 
+/* Exchanges some arrays, from begin to end. */
 static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -7238,7 +7869,7 @@ static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_exchange(plan->x);
+    status = dpar_halo_plan_exchange(plan->exchange);
     if (status != DPAR_OK || plan->mirrors == 0) {
         return status;
     }
@@ -7251,8 +7882,10 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_x)
-                                              : dpari_gx_run(g, &u, 1, 0);
+    if (g->now == u || dpari_gx_rebind(g, u)) {
+        return dpar_halo_plan_exchange(g->now_exchange);
+    }
+    return dpari_gx_run(g, &u, 1, 0);
 }
 
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -7262,6 +7895,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
+/* Begins an exchange of some arrays. */
 static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -7269,7 +7903,7 @@ static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t cou
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(plan->x);
+    status = dpar_halo_plan_begin(plan->exchange);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7292,7 +7926,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
     return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
-/* The plan of the exchange under way that u takes part in. */
+/* Finds the plan of the exchange in progress that an array takes part in. */
 static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
 {
     const dpari_gx *grid = dpari_gx_of(handle);
@@ -7300,7 +7934,7 @@ static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_g
     if (!grid) {
         return DPAR_E_ARG;
     }
-    *plan = dpari_gx_way(grid, array);
+    *plan = dpari_gx_in_progress(grid, array);
     if (!*plan) {
         return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
     }
@@ -7314,7 +7948,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    return dpar_halo_plan_test(plan->x);
+    return dpar_halo_plan_test(plan->exchange);
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
@@ -7324,7 +7958,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_end(plan->x);
+    status = dpar_halo_plan_end(plan->exchange);
     plan->active = 0;
     dpari_gx_of(grid)->under_way--;
     if (status != DPAR_OK || plan->mirrors == 0) {
@@ -7336,8 +7970,11 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    return g && dpari_gx_take(g, list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+    dpari_gx_plan *plan;
+    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
+        return NULL;
+    }
+    return plan->exchange;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -7345,61 +7982,63 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
     return grid ? &dpari_gx_in(grid)->halo : NULL;
 }
 
-/* ---- core and rim ---------------------------------------------------------------------------- */
+/* ---- interior and boundary ------------------------------------------------------------------- */
 
-/* Own cells of a dim that have all that they read: those further than the halo from a side that an
- * exchange or a mirror fills. */
-static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange. They are
+ * further than the halo's width from each side that an exchange or a mirror fills. */
+static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
-    const int64_t first = g->head.first[d], own = g->head.count[d];
-    const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
-    const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
-    *lo = dpari_least(below ? g->low[d] : 0, own);
-    *hi = dpari_most(above ? own - g->high[d] : own, *lo);
+    const int64_t first = grid->head.first[d], own = grid->head.count[d];
+    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
+    const int above =
+        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    *lo = dpari_least(below ? grid->low[d] : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box inner;
     int32_t d, some = 1;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &b.lo[d], &b.hi[d]);
-        some = some && b.lo[d] < b.hi[d];
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
     }
     if (grid && box && some) {
-        *box = b;
+        *box = inner;
         return 1;
     }
     return 0;
 }
 
-/* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
+/* The boxes below and above the interior in dim 0 span all other dims. Those of dim 1 lie between
+ * these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->count[d];
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
     }
-    for (d = 0; d < b.dims; d++) {
+    for (d = 0; d < next.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->count[d] : lo;
-            if (b.lo[d] < b.hi[d] && n-- == 0) {
-                *box = b;
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
                 return 1;
             }
         }
-        b.lo[d] = lo;
-        b.hi[d] = hi;
+        next.lo[d] = lo;
+        next.hi[d] = hi;
         if (lo == hi) {
-            return 0; /* nothing lies between them */
+            return 0; /* nothing is between them */
         }
     }
     return 0;
@@ -7407,63 +8046,68 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* ---- the whole array ------------------------------------------------------------------------- */
 
-/* A block that goes to or comes from rank 0. */
+/* What dpar_grid_gather and dpar_grid_scatter move, block by block. */
 typedef struct dpari_gx_block {
     const dpari_gx_shape *shape;
-    char *array, *whole, *dense; /* dense: its points one after the other */
-    int back;                    /* from the whole to the parts */
+    char *array; /* this rank's array */
+    char *whole; /* on rank 0: the whole array */
+    char *dense; /* one block, dense in C order, as it is sent */
+    int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
 
-/* The points that a rank owns; elements of them. */
-static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own)
+/* Computes the points that a rank owns, and returns their number of elements. */
+static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
-    (void)dpar_halo_owned(&s->halo, rank, own);
-    return dpar_box_volume(own) * s->components;
+    (void)dpar_halo_owned(&shape->halo, rank, own);
+    return dpar_box_volume(own) * shape->components;
 }
 
-/* Between the block and this rank's array, or (whole) rank 0's whole one. */
+/* Copies between block->dense and this rank's array or, with `whole`, rank 0's whole array, in the
+ * direction of block->back. */
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
     const dpari_gx_shape *shape = block->shape;
     const int32_t dims = grid->head.dims;
-    const int out = block->back == whole; /* into the block */
-    dpar_mem_box b;
+    const int out = block->back == whole; /* 1 copies into block->dense */
+    dpar_mem_box box;
     dpar_status status;
     int64_t dense = shape->components, step = dense, at = 0;
-    int64_t *there = out ? b.from_stride : b.to_stride;
-    int64_t *here = out ? b.to_stride : b.from_stride;
+    int64_t *there = out ? box.from_stride : box.to_stride;
+    int64_t *here = out ? box.to_stride : box.from_stride;
     char *array = whole ? block->whole : block->array;
     int32_t d;
-    dpari_zero(&b, sizeof b);
-    b.to_type = b.from_type = shape->type;
-    b.op = DPAR_COPY;
-    b.dims = dims + 1;
-    b.extent[dims] = dense;
-    there[dims] = whole ? 1 : shape->f.component_stride;
+    dpari_zero(&box, sizeof box);
+    box.to_type = box.from_type = shape->type;
+    box.op = DPAR_COPY;
+    box.dims = dims + 1;
+    box.extent[dims] = dense;
+    there[dims] = whole ? 1 : shape->field.component_stride;
     here[dims] = 1;
     for (d = dims - 1; d >= 0; d--) {
-        b.extent[d] = own->hi[d] - own->lo[d];
-        there[d] = whole ? step : shape->f.stride[d];
+        box.extent[d] = own->hi[d] - own->lo[d];
+        there[d] = whole ? step : shape->field.stride[d];
         here[d] = dense;
         at += whole ? own->lo[d] * step : 0;
         step *= dpar_halo_points(&shape->halo, d);
-        dense *= b.extent[d];
+        dense *= box.extent[d];
     }
     array += at * dpar_type_bytes(shape->type);
-    b.to = out ? block->dense : array;
-    b.from = out ? array : block->dense;
+    box.to = out ? block->dense : array;
+    box.from = out ? array : block->dense;
     if (!grid->mem) {
-        return dpari_mem_move_box(&b);
+        return dpari_mem_move_box(&box);
     }
-    status = grid->mem->move(grid->mem->ctx, &b, 1);
+    status = grid->mem->move(grid->mem->ctx, &box, 1);
     if (status != DPAR_OK) {
         return status;
     }
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Rank after rank: its array, its block, a message, rank 0's whole array; or the other way. */
+/* Moves the blocks, rank after rank. To gather, the owner copies its array into a dense block and
+ * sends it to rank 0, which copies it into the whole array. To scatter, the steps are done in
+ * reverse order. */
 static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_gx_block *block)
 {
     enum { ARRAY, MESSAGE, WHOLE, STEPS };
@@ -7473,7 +8117,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = comm->rank; r < end; r++) { /* rank 0 serves all, others only themselves */
+    for (r = comm->rank; r < end; r++) { /* rank 0 serves all ranks, others only themselves */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
         for (i = 0; i < STEPS; i++) {
@@ -7497,7 +8141,8 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     return DPAR_OK;
 }
 
-/* The local part: checks the array and allocates *block, for the largest part that passes here. */
+/* The local part of gathering and scattering: checks the array and allocates *block, as large as
+ * the largest block that this rank handles. Rank 0 handles all. */
 static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
@@ -7512,7 +8157,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
         return status;
     }
     if (comm->rank == 0 && !whole) {
-        return dpari_wrong(why, "grid: rank 0 gave NULL for the whole array");
+        return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
     shape = dpari_gx_shape_at(grid, at);
     for (r = comm->rank; r < end; r++) {
@@ -7523,10 +8168,13 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
     if (status == DPAR_OK && pins) {
         status = grid->mem->pin(grid->mem->ctx, *block, bytes);
     }
-    return dpari_say(status, why, "grid: %ld bytes for a block cannot be had", bytes);
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "grid: %ld bytes for a block cannot be allocated", bytes);
 }
 
-/* Gathers the array at rank 0, or (back) scatters it from there. */
+/* Gathers the array on rank 0, or with `back` scatters it from there. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
     dpari_gx_numbers given;
@@ -7542,9 +8190,9 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *who
     comm = grid->head.comm;
     pins = grid->mem && grid->mem != comm->mem;
     status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
-    given.g = grid;
+    given.grid = grid;
     given.list = &at;
-    given.n = 1;
+    given.count = 1;
     given.depth = 0;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
     status = dpari_gx_say(grid, status, &why);
@@ -7570,7 +8218,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void 
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole)
 {
-    union {
+    union { /* `whole` is only read, but dpari_gx_whole also gathers */
         const void *given;
         void *read;
     } w;
@@ -7582,7 +8230,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
                                                 dpar_grid_part *part)
 {
     const dpari_gx *g = dpari_gx_in(grid);
-    dpari_gx_shape s;
+    dpari_gx_shape shape;
     dpar_grid_field none;
     int64_t low, high;
     dpar_box own;
@@ -7592,65 +8240,69 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    dpari_gx_shape_of(g, DPAR_F64, field, &s);
-    if (dpari_gx_span(g, &s, &low, &high) != 0) {
+    dpari_gx_shape_of(g, DPAR_F64, field, &shape);
+    if (dpari_gx_span(g, &shape, &low, &high) != 0) {
         return DPAR_E_RANGE;
     }
-    (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
+    (void)dpar_halo_owned(&shape.halo, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
-        part->global_count[d] = dpar_halo_points(&s.halo, d);
+        part->global_count[d] = dpar_halo_points(&shape.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
         part->local_count[d] = dpari_gx_points(g, field, d);
         part->local_start[d] = g->low[d];
-        part->stride[d] = s.f.stride[d];
+        part->stride[d] = shape.field.stride[d];
     }
-    part->component_stride = s.f.component_stride;
+    part->component_stride = shape.field.component_stride;
     return DPAR_OK;
 }
 
-/* ---- who owns what, as text ------------------------------------------------------------------ */
+/* ---- ownership as text ----------------------------------------------------------------------- */
 
-static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, const char *by)
+/* Writes n numbers with a separator between them. */
+static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_text_print(t, "%s%ld", i > 0 ? by : "", v[i]);
+        dpari_text_print(text, "%s%ld", i > 0 ? by : "", v[i]);
     }
 }
 
-/* "40..79": cells of part p of a dim. */
-static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32_t d, int32_t p)
+/* Writes the cells of part p of a dim, such as "40..79". */
+static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
+                                          int32_t p)
 {
     int32_t coord[DPAR_MAX_DIMS] = {0};
     dpar_box own;
     coord[d] = p;
-    (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
-    dpari_text_print(t, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
+    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
-static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
+/* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
+ * The last dim runs to the right. */
+static DPARI_COLD void dpari_gx_put_table(dpar_text *text, const dpari_gx *grid, int32_t *coord)
 {
-    const int32_t x = g->head.dims - 1, y = x - 1;
+    const int32_t x = grid->head.dims - 1, y = x - 1;
     int32_t i, j;
-    for (i = -1; i < (y < 0 ? 1 : g->head.parts[y]); i++) {
-        for (j = 0; j < g->head.parts[x]; j++) {
-            dpari_text_column(t, (size_t)(14 + 14 * j));
+    for (i = -1; i < (y < 0 ? 1 : grid->head.parts[y]); i++) {
+        for (j = 0; j < grid->head.parts[x]; j++) {
+            dpari_text_column(text, (size_t)(14 + 14 * j));
             if (i < 0) {
-                dpari_gx_put_cells(t, g, x, j);
+                dpari_gx_put_cells(text, grid, x, j);
                 continue;
             }
             coord[x] = j;
             if (y >= 0) {
                 coord[y] = i;
             }
-            dpari_text_print(t, "rank %d", dpar_mesh_rank(&g->halo.grid.mesh, coord));
+            dpari_text_print(text, "rank %d", dpar_mesh_rank(&grid->halo.grid.mesh, coord));
         }
-        dpar_text_put(t, "\n");
-        if (y >= 0 && i + 1 < g->head.parts[y]) {
-            dpar_text_put(t, "  ");
-            dpari_gx_put_cells(t, g, y, i + 1);
+        dpar_text_put(text, "\n");
+        if (y >= 0 && i + 1 < grid->head.parts[y]) {
+            dpar_text_put(text, "  ");
+            dpari_gx_put_cells(text, grid, y, i + 1);
         }
     }
 }
@@ -7681,17 +8333,21 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
     }
     dpar_text_put(out, "\n");
-    for (k = 0; k >= 0;) { /* each part of the dims before the last two */
+    do { /* for each part of the dims before the last two */
         for (d = 0; d < g->head.dims - 2; d++) {
             dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, g, d, coord[d]);
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0 && ++coord[k] == g->head.parts[k]; k--) {
+        for (k = g->head.dims - 3; k >= 0; k--) { /* count up, the last of these dims fastest */
+            coord[k]++;
+            if (coord[k] < g->head.parts[k]) {
+                break;
+            }
             coord[k] = 0;
         }
-    }
+    } while (k >= 0);
 }
 
 #endif /* DPAR_HALO_IMPLEMENTATION */

@@ -6,7 +6,11 @@
  * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
  * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
  * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
- * dims before it have filled. */
+ * dims before it have filled.
+ *
+ * Plans are kept by shapes and not by addresses, because a plan is made together: all ranks must
+ * find it, or none. Ranks agree on the number of a shape when an array is attached or allocated.
+ * Addresses may then differ and change on each rank independently. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -31,125 +35,142 @@
 #include "halo_exchange.h"
 #include "halo_plan.h"
 
-/* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
- * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
- * shapes of their arrays and by depth, and bound to the addresses that are handed in. */
-
 enum {
-    DPARI_GX_SHAPES = 256,
-    DPARI_GX_KNOWN = 72, /* arrays in a page */
-    DPARI_GX_ALIGN = 64,
+    DPARI_GX_SHAPES = 256, /* dpari_gx_known compares them in one message of a byte each */
+    DPARI_GX_KNOWN = 72,   /* entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* of the first own point, in bytes: a cache line */
     DPARI_GX_PAGE = 4096,
-    DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
+    DPARI_GX_SKEW = 320 /* bytes by which the place of arrays in a page differs from one to the
+                           next, so that they do not use the same sets of a cache */
 };
 
+/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;    /* as wide as there is room for */
-    dpar_grid_field f; /* strides and component_stride filled in */
-    int32_t number, type, components;
+    dpar_halo halo;        /* as wide as the array's */
+    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
+    int32_t number;        /* the same on all ranks */
+    int32_t type, components;
     int32_t reach;  /* 1 if peers may read the arrays in place */
-    int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
+    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
+                       that they are always packed */
 } dpari_gx_shape;
 
+/* An array that was allocated by dpar_grid_array or attached. */
 typedef struct dpari_gx_array {
-    void *at;
+    void *at; /* the address of its first own point */
     const dpari_gx_shape *shape;
-    void *memory; /* of dpar_grid_array, to be given back; NULL: the user's */
-    int64_t number;
-    int64_t low, high; /* where its points begin and end */
+    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
+    int64_t number;    /* counts the arrays; the same on all ranks */
+    int64_t low, high; /* addresses where its points begin and end */
 } dpari_gx_array;
 
+/* Entries of arrays stay where they are, so they are allocated in pages. */
 typedef struct dpari_gx_page {
     struct dpari_gx_page *next;
     int32_t count;
     dpari_gx_array array[DPARI_GX_KNOWN];
 } dpari_gx_page;
 
-/* One box of a mirror, in bytes from the array's address. */
+/* One box of halo cells beyond a mirror, and the copy that fills it. */
 typedef struct dpari_gx_mirror {
-    int32_t item, dim;
-    int64_t to, from;
-    dpari_stride stride;
-    dpar_mem_box box; /* in a device's memory */
+    int32_t item;        /* number of the array in the plan */
+    int32_t dim;         /* of the mirror */
+    int64_t to, from;    /* bytes from the address of the array */
+    dpari_stride stride; /* the copy by the CPU */
+    dpar_mem_box box;    /* the same copy in a device's memory */
 } dpari_gx_mirror;
 
+/* A planned exchange of some arrays to some depth. */
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
-    dpar_halo_plan *x;
-    void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
-    void *before; /* of a plan of one array: an array of that shape, most often the one before */
-    const dpari_gx_shape **shape;
-    dpar_halo *halo; /* where it is narrower than there is room */
-    dpar_halo_field *field;
-    void *rest; /* the exchange's memory, before it: */
-    dpari_gx_mirror *mirror;
-    dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
-    int64_t bytes, rest_bytes;
-    int32_t n, depth, mirrors;
-    int32_t active;
+    dpar_halo_plan *exchange;
+    void **at;    /* [count] the arrays that are bound; the plan's own address, which is no array's,
+                 if one must be bound again */
+    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
+    const dpari_gx_shape **shape; /* [count] */
+    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    dpar_halo_field *field;       /* [count] */
+    void *rest;                   /* memory of the next two lists */
+    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
+    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
+    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
+    int32_t count;                /* arrays */
+    int32_t depth;                /* cells; 0 is the whole halo */
+    int32_t mirrors;
+    int32_t active; /* 1 if its exchange has begun and not ended */
 } dpari_gx_plan;
 
+/* A grid. The caller sees its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
-    dpar_grid_desc d;
-    dpari_on_end ending; /* in the communicator's list */
-    const dpar_mem *mem;
+    dpar_grid_desc desc;
+    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
+    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
+    /* the halo's width on each side of each dim, and the largest of these */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
-    dpar_halo halo;
-    dpari_gx_shape plain;          /* of desc.type: addresses that are not known otherwise; */
-    int64_t plain_low, plain_high; /* bytes from such an address to its points' ends */
+    dpar_halo halo;                /* of cells */
+    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
+    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
-    dpari_gx_plan *plans;
-    dpari_gx_plan *quick;  /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;             /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_plan *now_x; /* its exchange */
-    int64_t arrays, bytes;
-    int32_t shapes_known;
-    int32_t under_way; /* exchanges that have begun and not ended */
+    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
+    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
+     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
+    dpari_gx_plan *quick;
+    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
+    dpar_halo_plan *now_exchange; /* quick->exchange */
+    int64_t arrays;               /* number of arrays that became known so far */
+    int64_t bytes;                /* size of this struct's memory */
+    int32_t shapes_known;         /* number of shapes */
+    int32_t under_way;            /* exchanges that have begun and not ended */
 } dpari_gx;
 
-/* NULL: there is none, or its world was closed. */
-static dpari_gx *dpari_gx_of(dpar_grid *g)
+/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
+static dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
-    return g && g->comm ? (dpari_gx *)(void *)g : NULL;
+    return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-static const dpari_gx *dpari_gx_in(const dpar_grid *g)
+/* The same for functions that only read the grid, also after its world was closed. */
+static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
-    return (const dpari_gx *)(const void *)g;
+    return (const dpari_gx *)(const void *)grid;
 }
 
-/* What failed for its own reason, or because another rank did, as a call without `why` says it. */
-static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
+/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
+ * communicator is broken, keeps the first error's status and message. */
+static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
 {
-    dpar_comm *comm = g->head.comm;
-    if (st == DPAR_OK) {
-        return st;
+    dpar_comm *comm = grid->head.comm;
+    if (status == DPAR_OK) {
+        return status;
     }
-    return comm->status < 0 ? comm->status : dpari_repeat(st, &comm->why, why->text);
+    return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
 
+/* True if the value is 0 or 1. */
 static DPARI_COLD int dpari_gx_flag(int32_t v)
 {
     return v == 0 || v == 1;
 }
 
-/* Checks what the description says of one dim: cells, halo, ends and cuts. */
+/* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const dpar_grid_desc *desc = &grid->d;
-    const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
+    const dpar_grid_desc *desc = &grid->desc;
+    const int64_t most = INT64_C(1) << 60; /* the limit of dpar_halo_check */
     int32_t part;
     if (desc->cells[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, desc->cells[d]);
+        return dpari_wrong(why, "grid: desc.cells[%d] is %ld; it must be at least 1", d,
+                           desc->cells[d]);
     }
     if (grid->low[d] < 0 || grid->high[d] < 0 || grid->low[d] > most || grid->high[d] > most) {
-        return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
-                           grid->low[d], grid->high[d]);
+        return dpari_wrong(
+            why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
+            d, grid->low[d], grid->high[d]);
     }
     if (!dpari_gx_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
@@ -157,38 +178,46 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
         (desc->periodic[d] && (desc->mirror_low[d] | desc->mirror_high[d]) != 0)) {
         return dpari_wrong(
             why,
-            "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
-            "it is periodic)",
+            "grid: dim %d: periodic is %d (0 or 1 allowed), mirror_low %d and mirror_high "
+            "%d (0 to 2 allowed, only 0 if periodic)",
             d, desc->periodic[d], desc->mirror_low[d], desc->mirror_high[d]);
     }
     if (!desc->cuts[d]) {
         return DPAR_OK;
     }
     if (desc->parts[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
-                           desc->parts[d]);
+        return dpari_wrong(
+            why,
+            "grid: desc.cuts[%d] is set, but desc.parts[%d] is %d; it must be the number "
+            "of parts",
+            d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
         if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
-            return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
-                               d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
+            return dpari_wrong(
+                why,
+                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
+                "%ld",
+                d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks the description by itself, and sets the halo's width on each side. */
+/* Checks the description, without the other ranks, and sets the halo's width on each side. */
 static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
                                              dpar_why *why)
 {
     int32_t d;
     if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
+        return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
+                           (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
         !dpari_gx_flag(desc->owns_comm)) {
-        return dpari_wrong(why, "grid: star %d, order %d, check %d, owns_comm %d: each is 0 or 1",
-                           desc->star, desc->order, desc->check, desc->owns_comm);
+        return dpari_wrong(
+            why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
+            desc->star, desc->order, desc->check, desc->owns_comm);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
@@ -203,52 +232,57 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
     return DPAR_OK;
 }
 
-/* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
- * rows. */
-static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
+/* Chooses the number of parts of each dim. Halos across earlier dims have longer rows, so these are
+ * preferred where two cuts are nearly equal. Dims without a halo are not cut, unless the other dims
+ * have too few cells for all ranks. */
+static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
-    dpar_status st;
+    dpar_status status;
     int32_t d, whole = 0;
     dpari_zero(&cart, sizeof cart);
     cart.ranks = ranks;
-    cart.dims = g->d.dims;
-    for (d = 0; d < g->d.dims; d++) {
-        const int64_t width = g->low[d] + g->high[d];
-        cart.cells[d] = g->d.cells[d];
+    cart.dims = grid->desc.dims;
+    for (d = 0; d < grid->desc.dims; d++) {
+        const int64_t width = grid->low[d] + grid->high[d];
+        cart.cells[d] = grid->desc.cells[d];
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
-        cart.periodic |= (uint32_t)g->d.periodic[d] << d;
-        g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
-        whole |= g->head.parts[d] != g->d.parts[d];
+        cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
+        grid->head.parts[d] =
+            grid->desc.parts[d] == 0 && width == 0 && grid->widest > 0 ? 1 : grid->desc.parts[d];
+        whole |= grid->head.parts[d] != grid->desc.parts[d];
     }
-    st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
-    if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
-        for (d = 0; d < g->d.dims; d++) {
-            g->head.parts[d] = g->d.parts[d];
+    status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
+    if (status != DPAR_OK && whole) {
+        for (d = 0; d < grid->desc.dims; d++) {
+            grid->head.parts[d] = grid->desc.parts[d];
         }
-        st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
+        status = dpar_cart_choose_parts(&cart, grid->head.parts, NULL, why);
     }
-    return st;
+    return status;
 }
 
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.count[d];
-    const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
-    const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
+    const int64_t n = grid->head.cells[d];
+    const int64_t first = grid->head.first[d];
+    const int64_t end = first + grid->head.count[d];
+    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+    const int64_t above = end + grid->high[d] - n;
+    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
+    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
+        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
-            "mirror",
-            d, g->low[d], g->high[d], g->head.count[d]);
+            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+            "its halo is %ld wide below and %ld above",
+            d, grid->head.count[d], grid->low[d], grid->high[d]);
     }
     return DPAR_OK;
 }
 
-/* Makes the halo of cells over the parts. */
+/* Makes grid->halo: the halo of cells, cut by the mesh. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
 {
@@ -256,31 +290,32 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
-    for (d = 0; d < grid->d.dims; d++) {
-        placement[d] = dpar_shard_by(d, grid->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
-        placement[d].cuts = grid->d.cuts[d];
+    for (d = 0; d < grid->desc.dims; d++) {
+        placement[d] =
+            dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
+        placement[d].cuts = grid->desc.cuts[d];
         halo->low[d] = grid->low[d];
         halo->high[d] = grid->high[d];
-        halo->periodic |= (uint32_t)grid->d.periodic[d] << d;
+        halo->periodic |= (uint32_t)grid->desc.periodic[d] << d;
     }
-    halo->shape = grid->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-    status = dpar_layout_init(&halo->grid, mesh, grid->d.dims, grid->d.cells, placement, why);
+    halo->shape = grid->desc.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    status = dpar_layout_init(&halo->grid, mesh, grid->desc.dims, grid->desc.cells, placement, why);
     if (status != DPAR_OK) {
         return status;
     }
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells over the ranks: the halo of cells, and the public head of the grid. */
+/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
 static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
 {
-    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->d.dims)];
+    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
     dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
-        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->d.order, comm->size, why);
+        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->desc.order, comm->size, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -290,21 +325,23 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     }
     (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
-    grid->head.dims = grid->d.dims;
-    for (d = grid->d.dims - 1; d >= 0; d--) {
+    grid->head.dims = grid->desc.dims;
+    for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
         const int64_t count = own.hi[d] - own.lo[d];
-        grid->head.cells[d] = grid->d.cells[d];
+        grid->head.cells[d] = grid->desc.cells[d];
         grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
-                             comm->rank, count, d);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: the array of rank %d would have more than 2^56 points, with %ld own "
+                "cells in dim %d",
+                comm->rank, count, d);
         }
     }
-    for (d = 0; d < grid->d.dims; d++) {
+    for (d = 0; d < grid->desc.dims; d++) {
         status = dpari_gx_check_mirror(grid, d, why);
         if (status != DPAR_OK) {
             return status;
@@ -313,58 +350,63 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
-static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
+/* Lists the fields of a description that must be equal on all ranks. */
+static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
-    const dpar_grid_desc *a = (const dpar_grid_desc *)given;
+    const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
     int32_t d, p;
-    dpari_fact(f, "dims", 0, a->dims);
-    dpari_fact(f, "star", 0, a->star);
-    dpari_fact(f, "order", 0, a->order);
-    dpari_fact(f, "check", 0, a->check);
-    dpari_fact(f, "halo", 0, a->halo);
-    dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "owns_comm", 0, a->owns_comm);
-    for (d = 0; d < a->dims; d++) {
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "star", 0, desc->star);
+    dpari_fact(facts, "order", 0, desc->order);
+    dpari_fact(facts, "check", 0, desc->check);
+    dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact_type(facts, "type", 0, desc->type);
+    dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
-        dpari_fact(f, "cells[#]", d, a->cells[d]);
-        dpari_fact(f, "halo_low[#]", d, a->halo_low[d]);
-        dpari_fact(f, "halo_high[#]", d, a->halo_high[d]);
-        dpari_fact(f, "periodic[#]", d, a->periodic[d]);
-        dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
-        dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
-        dpari_fact(f, "parts[#]", d, a->parts[d]);
-        for (p = 0; a->cuts[d] && p <= a->parts[d]; p++) {
-            h = dpari_hash(h, a->cuts[d][p]);
+        dpari_fact(facts, "cells[#]", d, desc->cells[d]);
+        dpari_fact(facts, "halo_low[#]", d, desc->halo_low[d]);
+        dpari_fact(facts, "halo_high[#]", d, desc->halo_high[d]);
+        dpari_fact(facts, "periodic[#]", d, desc->periodic[d]);
+        dpari_fact(facts, "mirror_low[#]", d, desc->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, desc->mirror_high[d]);
+        dpari_fact(facts, "parts[#]", d, desc->parts[d]);
+        for (p = 0; desc->cuts[d] && p <= desc->parts[d]; p++) {
+            h = dpari_hash(h, desc->cuts[d][p]);
         }
-        dpari_fact_hash(f, "the list of cuts[#]", d, h);
+        dpari_fact_hash(facts, "the list of cuts[#]", d, h);
     }
 }
 
-/* Allocates a grid, followed by its cuts. */
-static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
+/* Allocates a grid, followed by copies of its cuts. */
+static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
+                                           dpar_why *why)
 {
-    int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
-    dpari_gx *g;
-    int32_t d;
+    int64_t bytes = (int64_t)sizeof(dpari_gx);
+    int64_t *room;
+    dpari_gx *made;
+    int32_t d, i;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        bytes += a->cuts[d] && a->parts[d] > 0 ? 8 * ((int64_t)a->parts[d] + 1) : 0;
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            bytes += 8 * ((int64_t)desc->parts[d] + 1);
+        }
     }
-    g = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = g;
-    if (!g) {
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
+                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
-    g->d = *a;
-    g->now = g;
-    g->bytes = bytes;
-    room = (int64_t *)(void *)(g + 1);
+    made->desc = *desc;
+    made->now = made;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (a->cuts[d] && a->parts[d] > 0) {
-            for (i = 0; i <= a->parts[d]; i++) {
-                room[i] = a->cuts[d][i];
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            for (i = 0; i <= desc->parts[d]; i++) {
+                room[i] = desc->cuts[d][i];
             }
-            g->d.cuts[d] = room;
+            made->desc.cuts[d] = room;
             room += i;
         }
     }
@@ -373,90 +415,109 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* Points of this rank's array in a dim, with its halo. */
-static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+/* Returns the number of points of this rank's array in a dim, with its halo. */
+static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
 {
-    return g->low[d] + g->head.count[d] + (f->location[d] != 0) + g->high[d];
+    return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
 }
 
 /* Checks type, components and points of an array, without the other ranks. */
 static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
                                                    const dpar_grid_field *field, dpar_why *why)
 {
-    uint32_t odd = 0, none; /* none: bits of no component */
+    uint32_t odd = 0;
+    uint32_t none; /* bits that belong to no component */
     int32_t d, count;
     if (dpar_type_bytes(type) == 0) {
-        return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
-                           dpar_type_name(type), type);
+        return dpari_wrong(
+            why, "grid: type %s (%d) is not allowed: its elements have no whole number of bytes",
+            dpar_type_name(type), type);
     }
     if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
-        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)",
-                           field->components, field->order);
+        return dpari_wrong(
+            why,
+            "grid: field.components is %d (0 to 2^24 allowed) and field.order %d (0 or 1 "
+            "allowed)",
+            field->components, field->order);
     }
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
         if (!dpari_gx_flag(field->location[d])) {
-            return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               field->location[d]);
+            return dpari_wrong(why,
+                               "grid: field.location[%d] is %d; it must be 0 (cells) or 1 (faces)",
+                               d, field->location[d]);
         }
         if (field->odd[d] & none) {
-            return dpari_wrong(why,
-                               "grid: odd[%d] is %ld, a bit a component: there are %d components",
-                               d, (int64_t)field->odd[d], count);
+            return dpari_wrong(
+                why,
+                "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
+                (int64_t)field->odd[d], count);
         }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
-        return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
+        return dpari_wrong(
+            why,
+            "grid: field.odd must be 0 for type %s, because %s has no sign to change at a "
+            "mirror",
+            dpar_type_name(type), dpar_type_name(type));
     }
     return DPAR_OK;
 }
 
-/* The shape of an array: its strides, its halo. */
-static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const dpar_grid_field *f,
-                                         dpari_gx_shape *s)
+/* Describes the shape of an array: its halo, and its strides if they are the defaults. */
+static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
+                                         const dpar_grid_field *field, dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
-    dpari_zero(s, sizeof *s);
-    s->type = type;
-    s->f = *f;
-    s->components = f->components > 0 ? f->components : 1;
-    s->f.components = s->components;
-    s->halo = g->halo;
-    step = f->component_stride != 0 ? 1 : s->components;
-    s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
-    for (d = 0; d < g->head.dims; d++) {
-        dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        if (f->location[d]) {
-            s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
-                                  another dim is a corner, in a star, too */
-            s->halo.shape = DPAR_STENCIL_BOX;
+    dpari_zero(shape, sizeof *shape);
+    shape->type = type;
+    shape->field = *field;
+    shape->components = field->components > 0 ? field->components : 1;
+    shape->field.components = shape->components;
+    shape->halo = grid->halo;
+    step = field->component_stride != 0 ? 1 : shape->components;
+    shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
+    for (d = 0; d < grid->head.dims; d++) {
+        dense = dense && field->stride[d] == 0;
+        shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        if (field->location[d]) {
+            /* The upper outer face is owned by the neighbour. Points next to it in another dim are
+             * then corners of the halo, which a star would not exchange. */
+            shape->halo.high[d]++;
+            shape->halo.shape = DPAR_STENCIL_BOX;
         }
     }
-    for (k = 0; k < g->head.dims && dense; k++) {
-        d = f->order == DPAR_ORDER_FIRST_FASTEST ? k : g->head.dims - 1 - k;
-        s->f.stride[d] = step;
-        step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
+    if (!dense) {
+        return;
+    }
+    for (k = 0; k < grid->head.dims; k++) {
+        d = field->order == DPAR_ORDER_FIRST_FASTEST ? k : grid->head.dims - 1 - k;
+        shape->field.stride[d] = step;
+        if (!dpari_mul(step, dpari_gx_points(grid, field, d), &step)) {
+            step = INT64_MAX; /* dpari_gx_span rejects it */
+        }
     }
 }
 
-/* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
- * the dim (dims: components) whose stride takes it too far. */
-static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
-                                        int64_t *high)
+/* Computes the distance in elements from the address of an array to its first element in memory
+ * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
+ * than 2^57 bytes; `dims` stands for the components. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                        int64_t *low, int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
     *low = 0;
     *high = 1;
-    for (d = 0; d <= g->head.dims; d++) {
-        const int comps = d == g->head.dims;
-        const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
-        const int64_t below = comps ? 0 : g->low[d];
-        const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
+    for (d = 0; d <= grid->head.dims; d++) {
+        const int comps = d == grid->head.dims;
+        const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
+        const int64_t below = comps ? 0 : grid->low[d];
+        const int64_t above =
+            comps ? shape->components - 1 : dpari_gx_points(grid, &shape->field, d) - 1 - below;
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -467,54 +528,64 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
         }
         *low -= step < 0 ? b : a;
         *high += step < 0 ? a : b;
-        if (*high - *low > most / dpar_type_bytes(s->type)) {
+        if (*high - *low > most / dpar_type_bytes(shape->type)) {
             return d + 1;
         }
     }
     return 0;
 }
 
-/* Points that are filled or own; beyond open ends there need not be any. */
-static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+/* Returns the number of points in a dim that are own or filled by exchanges and mirrors. Points
+ * beyond open ends need no memory. */
+static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                               int32_t d)
 {
-    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.count[d];
-    const int ring = g->d.periodic[d];
-    return dpari_gx_points(g, f, d) -
-           (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
-           (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
+    const int64_t first = grid->head.first[d],
+                  after = grid->head.cells[d] - first - grid->head.count[d];
+    int64_t points = dpari_gx_points(grid, field, d);
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+        points -= dpari_most(grid->low[d] - first, 0);
+    }
+    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+        points -= dpari_most(grid->high[d] - after, 0);
+    }
+    return points;
 }
 
-/* Checks that no two points are in one place: each stride must exceed the extent of all shorter
- * ones. */
-static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
-                                                   int32_t rank, dpar_why *why)
+/* Checks that no two points have the same address. It takes the dims by ascending stride: each
+ * stride must exceed the extent of all shorter ones. */
+static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
+                                                   const dpari_gx_shape *shape, int32_t rank,
+                                                   dpar_why *why)
 {
-    const int32_t dims = g->head.dims;
-    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
-    int64_t taken = 1;
+    const int32_t dims = grid->head.dims;
+    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
+    int64_t taken = 1;                               /* extent of those checked, in elements */
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
         for (d = 0; d <= dims; d++) {
-            const int64_t v = d < dims ? s->f.stride[d] : s->f.component_stride;
+            const int64_t v = d < dims ? shape->field.stride[d] : shape->field.component_stride;
             if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
                 step = v < 0 ? -v : v;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
+        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
         if (points > 1 && step < taken) {
             if (next < dims) {
-                return dpari_wrong(why,
-                                   "grid: rank %d has %ld points in dim %d, %ld elements apart: "
-                                   "several points lie in one place",
-                                   rank, points, next, step);
+                return dpari_wrong(
+                    why,
+                    "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
+                    "have the same address",
+                    rank, points, next, step);
             }
-            return dpari_wrong(why,
-                               "grid: rank %d has %ld components, %ld elements apart: "
-                               "several elements lie in one place",
-                               rank, points, step);
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld components, %ld elements apart: several elements have "
+                "the same address",
+                rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -523,31 +594,32 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
 
 /* Checks that the addresses of an array are not too far apart and that it does not overlap
  * itself. */
-static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
+static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                                   int32_t rank, int64_t *low, int64_t *high,
                                                   dpar_why *why)
 {
-    const int32_t d = dpari_gx_span(g, s, low, high) - 1;
+    const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
     if (d >= 0) {
-        if (d == g->head.dims) {
+        if (d == grid->head.dims) {
             return dpari_say(DPAR_E_RANGE, why,
                              "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
                              "%ld elements apart",
-                             rank, s->components, s->f.component_stride);
+                             rank, shape->components, shape->field.component_stride);
         }
         return dpari_say(DPAR_E_RANGE, why,
                          "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
                          "%d, %ld elements apart",
-                         rank, dpari_gx_points(g, &s->f, d), d, s->f.stride[d]);
+                         rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
     }
-    return dpari_gx_check_apart(g, s, rank, why);
+    return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
- * shape is the same on all, whatever memory they are in, and so they are never read there. */
-static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
+ * are. The shape is therefore the same for all kinds of memory, and peers never read them in
+ * place. */
+static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
-    const int32_t type = grid->d.type;
+    const int32_t type = grid->desc.type;
     dpar_grid_field none;
     int64_t low, high;
     dpar_status status;
@@ -570,16 +642,18 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_
 }
 
 /* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
+                                                   dpar_why *why)
 {
     int32_t d;
-    for (d = 0; d < g->head.dims; d++) {
-        if (g->d.expected_count[d] != 0 && g->d.expected_count[d] != g->head.count[d]) {
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
             return dpari_wrong(
                 why,
-                "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
-                "cutting (cuts), or another order of dims (order)",
-                rank, g->head.count[d], d, g->d.expected_count[d]);
+                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
+                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
+                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -609,32 +683,32 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK || desc->type == 0) {
         return status;
     }
-    return dpari_gx_plain(*grid, comm->rank, why);
+    return dpari_gx_make_plain(*grid, comm->rank, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
                                                dpar_grid **grid, dpar_why *why)
 {
     dpari_gx *made = NULL;
     dpar_status status;
-    if (!c) {
-        dpari_wrong(why, "grid: communicator is NULL");
+    if (!comm) {
+        dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
     if (desc && grid) {
-        status = dpari_gx_build(c, desc, &made, why);
+        status = dpari_gx_build(comm, desc, &made, why);
     } else {
-        status = dpari_wrong(why, "grid: its description or result is NULL");
+        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
-    status = dpari_agree_on(c, status, "grid", dpari_gx_state, desc, why);
-    if (status < DPAR_OK) { /* < 0, so that a compiler that inlines this knows *grid is set else */
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
     }
-    made->head.comm = c;
-    made->mem = made->d.mem ? made->d.mem : c->mem;
-    made->ending.at = &made->head.comm;
-    dpari_on_end_add(c, &made->ending);
+    made->head.comm = comm;
+    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
+    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
+    dpari_on_end_add(comm, &made->ending);
     *grid = &made->head;
     return DPAR_OK;
 }
@@ -647,12 +721,12 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     while (grid->plans) {
         dpari_gx_plan *plan = grid->plans;
         if (comm) {
-            const dpar_status status = dpar_halo_plan_free(plan->x);
+            const dpar_status status = dpar_halo_plan_free(plan->exchange);
             if (first == DPAR_OK) {
                 first = status;
             }
         } else {
-            dpari_object_release(plan->x->owned);
+            dpari_object_release(plan->exchange->owned);
         }
         grid->plans = plan->next;
         dpari_os_unmap(plan->rest, plan->rest_bytes);
@@ -688,24 +762,29 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpari_gx_plan *plan;
     dpar_comm *comm;
     dpar_why *said;
-    dpar_status status = DPAR_OK, closed;
-    int ended, closes;
+    dpar_status status = DPAR_OK;
+    dpar_status closed;
+    int ended;  /* the communicator was closed before the grid */
+    int closes; /* this call closes it */
     if (!freed) {
         return DPAR_OK;
     }
-    comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
+    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
     ended = comm && dpari_ended_is(comm);
-    closes = freed->d.owns_comm && !ended;
-    said = freed->d.free_why;
+    closes = freed->desc.owns_comm && !ended;
+    said = freed->desc.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
             if (plan->active) {
-                return dpari_comm_wrong(comm, "grid: an exchange of %d arrays has not ended",
-                                        plan->n);
+                return dpari_comm_wrong(
+                    comm,
+                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
+                    "first",
+                    plan->count);
             }
         }
     }
-    if (comm && closes && !freed->plans) { /* plans wait for the other ranks when they are closed */
+    if (comm && closes && !freed->plans) { /* closing a plan is a barrier as well */
         status = dpar_barrier(comm, NULL);
     }
     closed = dpari_gx_free_plans(freed, comm);
@@ -723,7 +802,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     closed = dpar_comm_free(comm);
     if (status == DPAR_OK && closed != DPAR_OK) {
-        status = dpari_say(closed, said, "grid: the close of its communicator: %s",
+        status = dpari_say(closed, said,
+                           "dpar_grid_free: the grid's communicator was not closed well: %s",
                            dpar_status_text(closed));
     }
     return status;
@@ -735,39 +815,41 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
 {
     int32_t d;
     if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
-        a->f.component_stride != b->f.component_stride) {
+        a->field.component_stride != b->field.component_stride) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->f.location[d] != b->f.location[d] || a->f.odd[d] != b->f.odd[d] ||
-            a->f.stride[d] != b->f.stride[d]) {
+        if (a->field.location[d] != b->field.location[d] || a->field.odd[d] != b->field.odd[d] ||
+            a->field.stride[d] != b->field.stride[d]) {
             return 0;
         }
     }
     return 1;
 }
 
+/* One more array, as dpari_gx_state_array states it. */
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
-    const dpari_gx_shape *s;
+    const dpari_gx_shape *shape;
     int64_t arrays;
 } dpari_gx_given;
 
-static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
+/* Lists what must be equal on all ranks when an array becomes known. */
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_given *a = (const dpari_gx_given *)given;
+    const dpari_gx_given *args = (const dpari_gx_given *)given;
     int32_t d;
-    dpari_fact(f, "the number of arrays so far", 0, a->arrays);
-    dpari_fact_type(f, "type", 0, a->s->type);
-    dpari_fact(f, "components", 0, a->s->components);
-    for (d = 0; d < a->grid->dims; d++) {
-        dpari_fact(f, "location[#]", d, a->s->f.location[d]);
-        dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
+    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
+    dpari_fact_type(facts, "type", 0, args->shape->type);
+    dpari_fact(facts, "components", 0, args->shape->components);
+    for (d = 0; d < args->grid->dims; d++) {
+        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
+        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
     }
 }
 
-/* The shape that all ranks have for this array, of those that are known; NULL: some rank has none,
- * so that it is a new one on all. */
+/* Finds the known shape that this array has on all ranks. *known is NULL if some rank has none;
+ * then all ranks add a new shape. Collective. */
 static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
@@ -793,33 +875,34 @@ static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shap
     return DPAR_OK;
 }
 
-static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
+/* Returns the known array at this address, or NULL. */
+static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
 {
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            if (p->array[i].at == at) {
-                return &p->array[i];
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            if (page->array[i].at == at) {
+                return &page->array[i];
             }
         }
     }
     return NULL;
 }
 
-/* An array of a shape, as the full API wants it. */
-DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s,
-                                                     void *at, dpar_halo_field *f)
+/* Describes an array as a field of a plan. */
+DPARI_STATIC_NOINLINE DPARI_COLD void
+dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
     int32_t d;
-    f->halo = &s->halo;
-    f->type = s->type;
-    f->components = s->components;
-    f->component_stride = s->f.component_stride;
-    f->data = at;
-    f->mem = g->mem;
-    for (d = 0; d < g->head.dims; d++) {
-        f->stride[d] = s->f.stride[d];
+    field->halo = &shape->halo;
+    field->type = shape->type;
+    field->components = shape->components;
+    field->component_stride = shape->field.component_stride;
+    field->data = at;
+    field->mem = grid->mem;
+    for (d = 0; d < grid->head.dims; d++) {
+        field->stride[d] = shape->field.stride[d];
     }
 }
 
@@ -830,54 +913,57 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
 {
     const dpari_gx_shape *other = array->shape;
     const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
-    const int64_t step = shape->f.component_stride * dpar_type_bytes(shape->type);
+    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
     const int64_t most = dpari_most(shape->components, other->components);
     int32_t d;
     if (shape->type != other->type || step == 0 ||
-        shape->f.component_stride != other->f.component_stride || apart % step != 0 ||
+        shape->field.component_stride != other->field.component_stride || apart % step != 0 ||
         apart / step >= most || apart / step <= -most) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->f.location[d] != other->f.location[d] ||
-            shape->f.stride[d] != other->f.stride[d]) {
+        if (shape->field.location[d] != other->field.location[d] ||
+            shape->field.stride[d] != other->field.stride[d]) {
             return 0;
         }
     }
     return 1;
 }
 
-/* A known array that has elements in common with one at `at`, whose points begin and end at low and
- * high; NULL: there is none. One that is a part of the other does not count. */
-static dpari_gx_array *dpari_gx_met_by(const dpari_gx *g, const dpari_gx_shape *s, void *at,
-                                       int64_t low, int64_t high)
+/* Returns a known array that has elements in common with an array at `at` whose points are between
+ * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
+static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                            void *at, int64_t low, int64_t high)
 {
-    dpar_halo_field f[2];
+    dpar_halo_field field[2];
     int64_t span[8];
-    dpari_gx_page *p;
+    dpari_gx_page *page;
     int32_t i;
-    for (p = g->pages; p; p = p->next) {
-        for (i = 0; i < p->count; i++) {
-            dpari_gx_array *a = &p->array[i];
-            if (a->low >= high || low >= a->high || a->at == at || dpari_gx_part_of(g, s, at, a)) {
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            dpari_gx_array *array = &page->array[i];
+            if (array->low >= high || low >= array->high || array->at == at ||
+                dpari_gx_part_of(grid, shape, at, array)) {
                 continue;
             }
-            dpari_zero(f, sizeof f);
-            dpari_gx_field(g, a->shape, a->at, &f[0]);
-            dpari_gx_field(g, s, at, &f[1]);
-            if (dpari_hx_disjoint(f, 2, g->head.comm->rank, span, NULL) != DPAR_OK) {
-                return a;
+            dpari_zero(field, sizeof field);
+            dpari_gx_field(grid, array->shape, array->at, &field[0]);
+            dpari_gx_field(grid, shape, at, &field[1]);
+            if (dpari_hx_disjoint(field, 2, grid->head.comm->rank, span, NULL) != DPAR_OK) {
+                return array;
             }
         }
     }
     return NULL;
 }
 
-/* One that an address of desc.type has elements in common with. */
-static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *g, void *at)
+/* Returns a known array with which an array of desc.type at this address has elements in common, or
+ * NULL. */
+static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_met_by(g, &g->plain, at, address + g->plain_low, address + g->plain_high);
+    return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
+                                address + grid->plain_high);
 }
 
 /* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
@@ -888,21 +974,24 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
     if (array) {
         return array->shape;
     }
-    if (!at || grid->d.type == 0 || dpari_gx_in_another(grid, at)) {
+    if (!at || grid->desc.type == 0 || dpari_gx_in_another(grid, at)) {
         return NULL;
     }
     return &grid->plain;
 }
 
-/* The exchange under way that u takes part in; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
+/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
+static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->under_way > 0 ? g->plans : NULL; p; p = p->next) {
-        for (i = 0; p->active && i < p->n; i++) {
-            if (p->at[i] == u) {
-                return p;
+    if (grid->under_way == 0) {
+        return NULL;
+    }
+    for (plan = grid->plans; plan; plan = plan->next) {
+        for (i = 0; plan->active && i < plan->count; i++) {
+            if (plan->at[i] == u) {
+                return plan;
             }
         }
     }
@@ -915,22 +1004,27 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
                                                    int64_t low, int64_t high, dpar_why *why)
 {
     const int32_t rank = grid->head.comm->rank;
-    const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
-    if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
+    const dpari_gx_array *array = dpari_gx_overlapping(grid, shape, at, low, high);
+    if (dpari_gx_in_progress(grid, at) || (array && dpari_gx_in_progress(grid, array->at))) {
         return dpari_wrong(
-            why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
+            why,
+            "dpar_grid_attach: rank %d has an exchange of the array at this address that "
+            "has not ended",
+            rank);
     }
     if (array && array->memory) {
-        return dpari_wrong(why,
-                           "grid: the array of rank %d has elements in common with one of "
-                           "dpar_grid_array, %ld bytes behind its first own point",
-                           rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
+        return dpari_wrong(
+            why,
+            "dpar_grid_attach: the array of rank %d has elements in common with one of "
+            "dpar_grid_array, and begins %ld bytes after its first own point",
+            rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
     }
     return DPAR_OK;
 }
 
-/* Allocates the entry of one more array. */
-static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
+/* Allocates the entry of one more array, and a shape in case it has a new one. */
+static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                 dpar_why *why)
 {
     dpari_gx_page *page = grid->pages;
     *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
@@ -942,71 +1036,84 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fre
         }
     }
     if (!page || !*fresh) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
                          (int64_t)(sizeof **fresh + sizeof *page));
     }
     return DPAR_OK;
 }
 
-/* Arrays with points between low and high, in common with this one: their memory has been given
- * back, or they are an error that their next exchange tells. */
-static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, void *u, int64_t low,
-                                       int64_t high)
+/* Forgets the arrays that have elements in common with a new one: usually their memory was freed
+ * and used again. If not, their next exchange reports an unknown address. */
+static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
+                                       int64_t low, int64_t high)
 {
-    dpari_gx_array *a;
-    dpari_gx_plan *p;
+    dpari_gx_array *array;
+    dpari_gx_plan *plan;
     int32_t i;
-    while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
-        for (p = g->plans; p; p = p->next) {
-            p->before = NULL;
-            g->now = g;
-            for (i = 0; i < p->n; i++) {
-                p->at[i] = p->at[i] == a->at ? p : p->at[i];
+    for (;;) {
+        array = dpari_gx_overlapping(grid, shape, u, low, high);
+        if (array == NULL) {
+            return;
+        }
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count; i++) {
+                if (plan->at[i] == array->at) {
+                    plan->at[i] = plan; /* bind again */
+                }
             }
         }
-        a->at = a; /* where no array is */
-        a->low = a->high = 0;
+        array->at = array; /* an address that no array has */
+        array->low = array->high = 0;
     }
 }
 
-/* Remembers it; all ranks are well. fresh: for a new shape. */
-static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpari_gx_shape *fresh,
-                                         void *u, void *memory, int64_t low, int64_t high)
+/* Adds an array to the table, after all ranks have agreed on it. Where `known` is NULL, `fresh`
+ * becomes its shape, a new one. */
+static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
+                                         dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
+                                         int64_t high)
 {
-    dpari_gx_array *a = dpari_gx_find(g, u);
-    dpari_gx_plan *p;
+    dpari_gx_array *array = dpari_gx_find(grid, u);
+    dpari_gx_plan *plan;
     int32_t i;
     if (!known) {
         known = fresh;
-        known->number = g->shapes_known++;
-        known->next = g->shapes;
-        g->shapes = known;
+        known->number = grid->shapes_known++;
+        known->next = grid->shapes;
+        grid->shapes = known;
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
-        /* another shape at an old address; those of desc.type are looked at again */
-        p->before = NULL;
-        g->now = g;
-        for (i = 0; i < p->n && !p->active; i++) {
-            p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
+    if (array || grid->desc.type != 0) {
+        /* The address may have had another shape. Addresses that were taken for arrays of desc.type
+         * are looked up again, because they may now be inside this array. */
+        for (plan = grid->plans; plan; plan = plan->next) {
+            plan->before = NULL;
+            grid->now = grid;
+            for (i = 0; i < plan->count && !plan->active; i++) {
+                if (plan->at[i] == u || plan->shape[i] == &grid->plain) {
+                    plan->at[i] = plan; /* bind again */
+                }
+            }
         }
     }
-    dpari_gx_forget(g, known, u, low, high);
-    if (!a) {
-        a = &g->pages->array[g->pages->count++];
-        a->at = u;
-        a->memory = memory;
+    dpari_gx_forget(grid, known, u, low, high);
+    if (!array) {
+        array = &grid->pages->array[grid->pages->count++];
+        array->at = u;
+        array->memory = memory;
     }
-    a->shape = known;
-    a->number = g->arrays++;
-    a->low = low;
-    a->high = high;
+    array->shape = known;
+    array->number = grid->arrays++;
+    array->low = low;
+    array->high = high;
 }
 
-/* An array of one's own, `u`, or one from the communicator. */
-/* Allocates an array from the communicator. The address of its first own point is *at; arrays begin
- * at different places of a page, so that they do not meet in a cache. */
+/* Allocates an array from the communicator. *at is the address of its first own point. Arrays begin
+ * at different places of a page, because the same place in several pages uses the same set of a
+ * cache. */
 static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
                                              int64_t high, void **memory, void **at, dpar_why *why)
 {
@@ -1026,19 +1133,22 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each,
 typedef struct dpari_gx_adding {
     const dpar_grid_field *field;
     dpari_gx_shape *fresh; /* allocated, in case the shape is a new one */
-    void *at, *memory;     /* memory: NULL if the array is the user's */
+    void *at;              /* the address of its first own point */
+    void *memory;          /* its allocation; NULL if the array is the caller's */
     int64_t low, high;     /* addresses where its points begin and end */
-    int32_t type, attached;
+    int32_t type;
+    int32_t attached; /* 1 if the array is the caller's */
 } dpari_gx_adding;
 
-/* The local part of adding an array: checks it, and allocates what the grid will remember. */
+/* The local part of adding an array: checks it, and allocates its entry and, for dpar_grid_array,
+ * its memory. */
 static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
                                                 dpar_why *why)
 {
     const dpar_comm *comm = grid->head.comm;
     const int64_t bytes = dpar_type_bytes(adding->type);
     int64_t low, high;
-    dpar_status status = dpari_gx_room(grid, &adding->fresh, why);
+    dpar_status status = dpari_gx_new_entry(grid, &adding->fresh, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1047,7 +1157,7 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (adding->attached && !adding->at) {
-        return dpari_wrong(why, "grid: the array of rank %d is NULL", comm->rank);
+        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", comm->rank);
     }
     dpari_gx_shape_of(grid, adding->type, adding->field, adding->fresh);
     status = dpari_gx_check_span(grid, adding->fresh, comm->rank, &low, &high, why);
@@ -1055,14 +1165,18 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (grid->shapes_known == DPARI_GX_SHAPES) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
-                         (int32_t)DPARI_GX_SHAPES);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: its arrays have more than %d different shapes (a shape is a type and a "
+            "field)",
+            (int32_t)DPARI_GX_SHAPES);
     }
     if (!adding->attached) {
         if (grid->mem != comm->mem) {
-            return dpari_wrong(why,
-                               "grid: arrays are in a device's memory, which the communicator has "
-                               "not: allocate and attach them");
+            return dpari_wrong(
+                why,
+                "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
+                "cannot allocate in it; use dpar_grid_attach with an array of your own");
         }
         status = dpari_gx_alloc(grid, bytes, low, high, &adding->memory, &adding->at, why);
         if (status != DPAR_OK) {
@@ -1077,8 +1191,8 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
-/* The collective part. Every rank calls it, with the status of its local part. *known: the shape if
- * all ranks have it already, or NULL. */
+/* The collective part of adding an array. Every rank calls it, with the status of its local part.
+ * *known is the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
                                                     dpar_status status, dpari_gx_shape **known,
                                                     dpar_why *why)
@@ -1087,7 +1201,7 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     dpari_gx_given given;
     given.grid = &grid->head;
     given.arrays = grid->arrays;
-    given.s = adding->fresh;
+    given.shape = adding->fresh;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_array, &given, why);
     if (status != DPAR_OK) {
         return status;
@@ -1132,14 +1246,14 @@ DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpar_why why;
-    dpar_status st;
+    dpar_status status;
     void *u;
     if (g == NULL) {
         return NULL;
     }
-    u = dpari_gx_add(g, type, field, 0, NULL, &st, &why);
+    u = dpari_gx_add(g, type, field, 0, NULL, &status, &why);
     if (u == NULL) {
-        (void)dpari_gx_say(g, st, &why);
+        (void)dpari_gx_say(g, status, &why);
     }
     return u;
 }
@@ -1148,97 +1262,112 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
                                                  const dpar_grid_field *field, dpar_why *why)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st;
+    dpar_status status;
     if (!g) {
-        return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
+        return dpari_wrong(why, "dpar_grid_attach: grid %s",
+                           grid ? "was closed with its world" : "is NULL");
     }
-    (void)dpari_gx_add(g, type, field, 1, u, &st, why);
-    return st;
+    (void)dpari_gx_add(g, type, field, 1, u, &status, why);
+    return status;
 }
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* Halo cells that an exchange of this depth fills below (side 0) or above. */
-static int64_t dpari_gx_width(const dpari_gx *g, int32_t depth, int32_t d, int side)
+/* Returns the number of halo cells that an exchange of this depth fills below (side 0) or above. */
+static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
-    const int64_t w = side ? g->high[d] : g->low[d];
+    const int64_t w = side ? grid->high[d] : grid->low[d];
     return depth > 0 ? dpari_least(w, depth) : w;
 }
 
-/* Points of array s beyond the end of dim d, [box->lo[d], box->hi[d]) counted from its first own
- * one, and in the other dims all that holds values: what exchanges bring and, of dims before d,
- * what their mirrors have filled. 0: none. */
-static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s, int32_t depth,
-                                      int32_t d, int side, dpar_box *box)
+/* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
+ * point. In dim d these are the points beyond the end. In the other dims they are all points that
+ * have values: own ones, those that exchanges fill, and those that mirrors of dims before d have
+ * filled. Returns 0 if there are none. */
+static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                      int32_t depth, int32_t d, int side, dpar_box *box)
 {
     int32_t e;
-    for (e = 0; e < g->head.dims; e++) {
-        const int64_t faces = s->f.location[e] != 0, below = -g->head.first[e];
-        const int64_t above = g->head.cells[e] + faces - g->head.first[e];
-        const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
-        box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
-        box->hi[e] = g->head.count[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+    for (e = 0; e < grid->head.dims; e++) {
+        const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
+        const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
+        box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
+        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
-            box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
-            box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
-        } else if (!g->d.periodic[e]) {
-            box->lo[e] = e < d && g->d.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
-            box->hi[e] = e < d && g->d.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
+            if (side) {
+                box->lo[e] = dpari_most(above, box->lo[e]);
+            } else {
+                box->hi[e] = dpari_least(below, box->hi[e]);
+            }
+        } else if (!grid->desc.periodic[e]) {
+            if (e > d || !grid->desc.mirror_low[e]) {
+                box->lo[e] = dpari_most(below, box->lo[e]);
+            }
+            if (e > d || !grid->desc.mirror_high[e]) {
+                box->hi[e] = dpari_least(above, box->hi[e]);
+            }
         }
         if (box->hi[e] <= box->lo[e]) {
             return 0;
         }
     }
-    box->dims = g->head.dims;
+    box->dims = grid->head.dims;
     return 1;
 }
 
-/* The copy that fills such a box, of component k, or of all (-1). A point i beyond the low end is
- * the image of at - 1 - i, with `at` 1 where the wall goes through a cell or the points are on
- * faces, 2 for both, else 0; beyond the high end the same from there. */
-static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape *s,
+/* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
+ *
+ * Point i, counted from the grid's first one, gets the value of point sum - i. At the low end sum
+ * is  * -1, at the high end 2 * cells - 1, if the mirror is the outer face of the end cell and the
+ * points are in the middle of cells. Through the middle of the end cell it is 1 more at the low end
+ * and 1 less at the high end. If the points are on faces, it is 1 more. */
+static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
-                                        dpari_gx_mirror *m)
+                                        dpari_gx_mirror *mirror)
 {
-    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
-    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = s->f.location[d] != 0;
-    const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *b = &m->box;
-    dpari_stride_piece p;
+    const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
+    const int32_t on =
+        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+    const int32_t faces = shape->field.location[d] != 0;
+    const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
+    dpar_mem_box *copy = &mirror->box;
+    dpari_stride_piece piece;
     int64_t at = 0;
     int32_t e;
-    dpari_zero(b, sizeof *b);
-    dpari_zero(&p, sizeof p);
-    b->to_type = b->from_type = s->type;
-    b->op = DPAR_COPY;
-    b->negate = k < 32 && (s->f.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
-    b->dims = dims + 1;
+    dpari_zero(copy, sizeof *copy);
+    dpari_zero(&piece, sizeof piece);
+    copy->to_type = copy->from_type = shape->type;
+    copy->op = DPAR_COPY;
+    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    copy->dims = dims + 1;
     for (e = 0; e < dims; e++) {
-        b->extent[e] = box->hi[e] - box->lo[e];
-        b->to_stride[e] = b->from_stride[e] = s->f.stride[e];
-        at += box->lo[e] * s->f.stride[e];
+        copy->extent[e] = box->hi[e] - box->lo[e];
+        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
+        at += box->lo[e] * shape->field.stride[e];
     }
-    b->extent[dims] = k < 0 ? s->components : 1;
-    b->to_stride[dims] = b->from_stride[dims] = s->f.component_stride;
-    b->from_stride[d] = -b->from_stride[d];
-    at += k < 0 ? 0 : k * s->f.component_stride;
-    m->dim = d;
-    m->to = at * bytes;
-    m->from = (at + (sum - 2 * (g->head.first[d] + box->lo[d])) * s->f.stride[d]) * bytes;
-    p.dims = b->dims;
-    p.to_type = p.from_type = s->type;
-    p.op = DPAR_COPY;
-    p.negate = b->negate;
+    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
+    copy->from_stride[d] = -copy->from_stride[d];
+    at += k < 0 ? 0 : k * shape->field.component_stride;
+    mirror->dim = d;
+    mirror->to = at * bytes;
+    mirror->from =
+        (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
+    piece.dims = copy->dims;
+    piece.to_type = piece.from_type = shape->type;
+    piece.op = DPAR_COPY;
+    piece.negate = copy->negate;
     for (e = 0; e <= dims; e++) {
-        p.extent[e] = b->extent[e];
-        p.to[e] = b->to_stride[e];
-        p.from[e] = b->from_stride[e];
+        piece.extent[e] = copy->extent[e];
+        piece.to[e] = copy->to_stride[e];
+        piece.from[e] = copy->from_stride[e];
     }
-    dpari_stride_prepare(&m->stride, &p);
+    dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. `mirror` may be NULL,
+ * to count them only. */
 static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
                                            int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
@@ -1249,14 +1378,15 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
             const dpari_gx_shape *field = shape[i / 2];
             const int32_t comps = field->components;
             const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->f.odd[d] & all;
+            const uint32_t odd = field->field.odd[d] & all;
             const int apart = odd != 0 && (odd != all || comps > 32);
             side = i % 2;
-            if (!(side ? grid->d.mirror_high[d] : grid->d.mirror_low[d]) ||
+            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
                 !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
                 continue;
             }
-            /* one box for each component, or one (-1) if the sign of all is treated alike */
+            /* One box for each component, or one for all (-1) if all of them change their sign or
+             * none does. */
             end = apart ? comps : 0;
             for (k = apart ? 0 : -1; k < end; k++) {
                 if (mirror) {
@@ -1270,7 +1400,9 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
     return count;
 }
 
-/* In a device's memory: the boxes of a dim in one call, for those of the next read them. */
+/* Fills the halos at mirrors in a device's memory, with one call for each dim, because the boxes of
+ * a dim read what those of the dims before have written. Moves in the communicator's memory are
+ * ordered before what follows, so that nothing waits for them. */
 static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i, count = 0;
@@ -1289,152 +1421,172 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
             count = 0;
         }
     }
-    return grid->mem != grid->head.comm->mem ? grid->mem->wait(grid->mem->ctx) : DPAR_OK;
+    if (grid->mem == grid->head.comm->mem) {
+        return DPAR_OK;
+    }
+    return grid->mem->wait(grid->mem->ctx);
 }
 
+/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
 static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const dpar_status status = dpari_gx_move_mirrors(grid, plan);
     if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status, "grid: mirrors in a device's memory failed");
+        dpar_comm_abort(grid->head.comm, status,
+                        "grid: the halos at mirrors could not be filled in the device's memory");
     }
     return status;
 }
 
-static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
+/* Fills the halos at mirrors, after an exchange. */
+static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i;
-    if (p->box) {
-        return dpari_gx_fill_there(g, p);
+    if (plan->box) {
+        return dpari_gx_fill_there(grid, plan);
     }
-    for (i = 0; i < p->mirrors; i++) {
-        const dpari_gx_mirror *m = &p->mirror[i];
-        char *at = (char *)p->at[m->item];
-        dpari_stride_run(&m->stride, at + m->to, at + m->from);
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        char *at = (char *)plan->at[mirror->item];
+        dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
     }
     return DPAR_OK;
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Array i of a plan: where the exchange is narrower, so is its halo. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
+/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
+ * array's. */
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
 {
-    const dpari_gx_shape *s = p->shape[i];
-    dpar_halo_field *f = &p->field[i];
+    const dpari_gx_shape *shape = plan->shape[i];
+    dpar_halo_field *field = &plan->field[i];
     int32_t d;
-    dpari_gx_field(g, s, p->at[i], f);
-    if (p->depth > 0) {
-        p->halo[i] = s->halo;
-        f->halo = &p->halo[i];
-        f->array_halo = &s->halo;
-        for (d = 0; d < g->head.dims; d++) {
-            p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
-            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.location[d] != 0);
+    dpari_gx_field(grid, shape, plan->at[i], field);
+    if (plan->depth > 0) {
+        plan->halo[i] = shape->halo;
+        field->halo = &plan->halo[i];
+        field->array_halo = &shape->halo;
+        for (d = 0; d < grid->head.dims; d++) {
+            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
+            plan->halo[i].high[d] =
+                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
         }
     }
 }
 
-/* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
-static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
+/* Divides a plan's memory into its lists, and returns the number of bytes. NULL only counts. */
+static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
-    dpari_room r;
-    r.at = (unsigned char *)p;
-    r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *p);
-    p = p ? p : &none;
-    p->at = (void **)dpari_room_take(&r, n, sizeof *p->at);
-    p->shape = (const dpari_gx_shape **)dpari_room_take(&r, n, sizeof *p->shape);
-    p->field = (dpar_halo_field *)dpari_room_take(&r, n, sizeof *p->field);
-    p->halo = (dpar_halo *)dpari_room_take(&r, depth > 0 ? n : 0, sizeof *p->halo);
-    p->bytes = r.used;
-    p->n = n;
-    p->depth = depth;
-    return r.used;
+    dpari_room room;
+    room.at = (unsigned char *)plan;
+    room.used = 0;
+    (void)dpari_room_take(&room, 1, sizeof *plan);
+    plan = plan ? plan : &none;
+    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
+    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
+    plan->bytes = room.used;
+    plan->count = n;
+    plan->depth = depth;
+    return room.used;
 }
 
-/* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
-static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. The number
+ * of mirrors is known only after the fields are. */
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
-    const int32_t there = g->mem ? p->mirrors : 0;
-    dpari_room r;
-    r.at = (unsigned char *)p->rest;
-    r.used = 0;
-    p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
-    p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
-    p->box = there > 0 ? p->box : NULL;
-    p->rest_bytes = r.used;
+    const int32_t there = grid->mem ? plan->mirrors : 0;
+    dpari_room room;
+    room.at = (unsigned char *)plan->rest;
+    room.used = 0;
+    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
+    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
+    plan->box = there > 0 ? plan->box : NULL;
+    plan->rest_bytes = room.used;
 }
 
-/* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
- * because their addresses may differ each time. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
+/* Sets the options of a plan. If an array may change from call to call, everything is packed,
+ * because the next one may be in memory that peers cannot read. */
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
 {
     int32_t i;
-    dpari_zero(o, sizeof *o);
-    o->field = p->field;
-    o->field_count = p->n;
-    for (i = 0; i < p->n; i++) {
-        o->method = p->shape[i]->packed ? DPAR_HALO_PACKED : o->method;
+    dpari_zero(desc, sizeof *desc);
+    desc->field = plan->field;
+    desc->field_count = plan->count;
+    for (i = 0; i < plan->count; i++) {
+        if (plan->shape[i]->packed) {
+            desc->method = DPAR_HALO_PACKED;
+        }
     }
 }
 
-/* Does the local part of planning: allocates memory and describes the plan. */
-static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
+/* Reports that the memory of a plan cannot be allocated. */
+static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
+{
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
+                     bytes);
+}
+
+/* Does the local part of planning: allocates memory and describes the plan. *plan is allocated,
+ * even if a later step fails, or NULL. */
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
-    int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
-    dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
+    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
+    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
     int32_t i;
-    *plan = p;
-    if (p) {
-        (void)dpari_gx_lay_out(p, n, depth);
-        for (i = 0; i < n; i++) {
-            p->at[i] = list[i];
-            p->shape[i] = dpari_gx_shape_at(g, list[i]);
-            dpari_gx_field_of(g, p, i);
-        }
-        p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
-        dpari_gx_lay_out_rest(g, p);
-        bytes = p->rest_bytes;
+    *plan = made;
+    if (!made) {
+        return dpari_gx_no_memory(bytes, why);
     }
-    if (p && bytes > 0) {
-        p->rest = dpari_os_pages(bytes);
-        dpari_gx_lay_out_rest(g, p);
+    (void)dpari_gx_lay_out(made, n, depth);
+    for (i = 0; i < n; i++) {
+        made->at[i] = list[i];
+        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
+        dpari_gx_field_of(grid, made, i);
     }
-    if (!p || (bytes > 0 && !p->rest)) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
-                         bytes);
+    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
+    dpari_gx_lay_out_rest(grid, made);
+    if (made->rest_bytes == 0) {
+        return DPAR_OK;
     }
-    (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
+    made->rest = dpari_os_pages(made->rest_bytes);
+    if (!made->rest) {
+        return dpari_gx_no_memory(made->rest_bytes, why);
+    }
+    dpari_gx_lay_out_rest(grid, made);
+    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
     return DPAR_OK;
 }
 
-/* Which arrays the ranks handed in. */
+/* The arrays and the depth of an exchange, which the ranks compare. */
 typedef struct dpari_gx_numbers {
-    const dpari_gx *g;
+    const dpari_gx *grid;
     void *const *list;
-    int32_t n, depth;
+    int32_t count, depth;
 } dpari_gx_numbers;
 
-/* Of what kind they are. */
-static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
+/* Lists the kinds of the arrays, which are compared before a plan is made. */
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_shape *s = dpari_gx_shape_at(a->g, a->list[i]);
-        dpari_fact_type(f, "the type of array #", i, s->type);
-        dpari_fact(f, "the number of components of array #", i, s->components);
-        dpari_fact(f, "packed (1: array # is of desc.type, not made known)", i, s->packed);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
+        dpari_fact_type(facts, "the type of array #", i, shape->type);
+        dpari_fact(facts, "the number of components of array #", i, shape->components);
+        dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
+                   shape->packed);
     }
 }
 
-/* Plans an exchange of known arrays. COLLECTIVE. */
+/* Plans an exchange of known arrays. Collective. */
 static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -1443,14 +1595,14 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     dpari_gx_numbers given;
     dpar_halo_plan_desc desc;
     dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
-    given.g = grid;
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
     status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (status == DPAR_OK) {
         dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_make(comm, &desc, &made->x, why);
+        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
     }
     if (status != DPAR_OK) {
         if (made) {
@@ -1459,7 +1611,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
         }
         return status;
     }
-    while (*last) { /* the order in which they were made: the same on all ranks */
+    while (*last) {
         last = &(*last)->next;
     }
     *last = made;
@@ -1467,36 +1619,39 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
-/* The plan of this exchange that is free; NULL: there is none. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+/* Returns a plan for arrays of these shapes and this depth that is not in use, or NULL. */
+static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
+                                     int32_t depth)
 {
-    dpari_gx_plan *p;
+    dpari_gx_plan *plan;
     int32_t i;
-    for (p = g->plans; p; p = p->next) {
-        if (p->n != n || p->depth != depth || p->active) {
+    for (plan = grid->plans; plan; plan = plan->next) {
+        if (plan->count != n || plan->depth != depth || plan->active) {
             continue;
         }
         for (i = 0; i < n; i++) {
-            if (p->at[i] != list[i] && dpari_gx_shape_at(g, list[i]) != p->shape[i]) {
+            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
                 break;
             }
         }
         if (i == n) {
-            return p;
+            return plan;
         }
     }
     return NULL;
 }
 
-static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
+/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
+ * gathering. */
+static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
     int32_t i;
-    dpari_fact(f, "the number of arrays", 0, a->n);
-    dpari_fact(f, "depth", 0, a->depth);
-    for (i = 0; i < a->n; i++) {
-        const dpari_gx_array *known = dpari_gx_find(a->g, a->list[i]);
-        dpari_fact(f, "array # of the list", i, known ? known->number : -1);
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
+        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
     }
 }
 
@@ -1506,116 +1661,124 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
 {
     int32_t i;
     if (!list) {
-        return dpari_wrong(why, "grid: the list is NULL, of %d arrays", count);
+        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
     }
     if (count < 1 || count > 4096) {
-        return dpari_wrong(why, "grid: a list of %d arrays (1 to 4096)", count);
+        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
     }
     if (depth < 0 || depth > grid->widest) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
                          grid->widest);
     }
     for (i = 0; i < count; i++) {
         const dpari_gx_array *other = NULL;
-        if (list[i] && grid->d.type != 0 && !dpari_gx_find(grid, list[i])) {
+        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
             other = dpari_gx_in_another(grid, list[i]);
         }
         if (other) {
             return dpari_wrong(
                 why,
-                "grid: number %d of the arrays given lies in another, %ld bytes behind "
-                "its first own point: wanted is the address of that",
+                "grid: array %d of the list points into another array, %ld bytes after its "
+                "first own point; pass the address of that point",
                 i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
         }
         if (!dpari_gx_shape_at(grid, list[i])) {
-            return dpari_wrong(why,
-                               "grid: array %d of the list of %d is not of this grid: give the "
-                               "address of its first own point, which dpar_grid_array returned or "
-                               "dpar_grid_attach was given",
-                               i, count);
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list of %d does not belong to this grid; pass the "
+                "address of its first own point, as dpar_grid_array returned it or "
+                "dpar_grid_attach got it",
+                i, count);
         }
     }
     return DPAR_OK;
 }
 
-/* Before an exchange for which there is no plan, and before each one in a grid that checks. */
-static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *g, void *const *list, int32_t n,
-                                            int32_t depth, dpari_gx_plan **plan)
+/* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
+ * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
+ * desc.check. Collective. */
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                      int32_t depth, dpari_gx_plan **plan)
 {
     dpari_gx_numbers given;
     dpar_why why;
-    dpar_status st = dpari_gx_check_list(g, list, n, depth, &why);
-    given.g = g;
+    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
+    given.grid = grid;
     given.list = list;
-    given.n = n;
+    given.count = n;
     given.depth = depth;
-    if (g->d.check) {
-        st = dpari_agree_on(g->head.comm, st, "grid", dpari_gx_state_list, &given, &why);
+    if (grid->desc.check) {
+        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
     }
-    if (st == DPAR_OK && !*plan) {
-        st = dpari_gx_new_plan(g, list, n, depth, plan, &why);
+    if (status == DPAR_OK && !*plan) {
+        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
     }
-    return dpari_gx_say(g, st, &why);
+    return dpari_gx_say(grid, status, &why);
 }
 
-/* Its plan, over these arrays. */
-static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int32_t depth,
-                                 dpari_gx_plan **plan)
+/* Finds or makes the plan of an exchange, and binds the arrays to it. */
+static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
+                                      dpari_gx_plan **plan)
 {
-    dpar_status st;
+    dpar_status status;
     int32_t i;
-    depth = depth == g->widest ? 0 : depth; /* all that there is */
-    *plan = list && depth >= 0 ? dpari_gx_match(g, list, n, depth) : NULL;
-    if (!*plan || g->d.check) {
-        st = dpari_gx_look(g, list, n, depth, plan);
-        if (st != DPAR_OK) {
-            return st;
+    if (depth == grid->widest) {
+        depth = 0;
+    }
+    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
+    if (!*plan || grid->desc.check) {
+        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
     for (i = 0; i < n; i++) {
         if ((*plan)->at[i] != list[i]) {
-            st = dpar_halo_plan_bind((*plan)->x, i, list[i], NULL);
-            if (st != DPAR_OK) {
-                return st;
+            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
+            if (status != DPAR_OK) {
+                return status;
             }
             (*plan)->before = (*plan)->at[i];
             (*plan)->at[i] = list[i];
         }
     }
-    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check) {
-        g->quick = *plan;
-        g->now = list[0];
-        g->now_x = (*plan)->x;
+    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
+        grid->quick = *plan;
+        grid->now = list[0];
+        grid->now_exchange = (*plan)->exchange;
     }
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
- * current one, binds it again and returns 1. */
-static int dpari_gx_back(dpari_gx *g, void *u)
+/* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
+ * current array, binds it again and returns 1. */
+static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
-    dpari_gx_plan *p = g->quick;
-    if (g->now == g || p->before != u || !u || g->under_way > 0 ||
-        dpar_halo_plan_bind(p->x, 0, u, NULL) != DPAR_OK) {
+    dpari_gx_plan *plan = grid->quick;
+    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
+        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
-    p->before = p->at[0];
-    p->at[0] = g->now = u;
+    plan->before = plan->at[0];
+    plan->at[0] = grid->now = u;
     return 1;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
+static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
+                                                  int32_t n)
 {
     int32_t i;
     for (i = 0; list && i < n; i++) {
-        if (dpari_gx_way(g, list[i])) {
-            return dpari_comm_wrong(g->head.comm,
-                                    "grid: the exchange of number %d of the %d arrays given has "
-                                    "begun and not ended: dpar_grid_end first",
-                                    i, n);
+        if (dpari_gx_in_progress(grid, list[i])) {
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, n);
         }
     }
     return DPAR_OK;
@@ -1626,14 +1789,15 @@ static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t cou
                                   dpari_gx_plan **plan)
 {
     if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_way(grid, list, count);
+        const dpar_status status = dpari_gx_check_idle(grid, list, count);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_gx_take(grid, list, count, depth, plan);
+    return dpari_gx_bind_plan(grid, list, count, depth, plan);
 }
 
+/* Exchanges some arrays, from begin to end. */
 static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -1641,7 +1805,7 @@ static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_exchange(plan->x);
+    status = dpar_halo_plan_exchange(plan->exchange);
     if (status != DPAR_OK || plan->mirrors == 0) {
         return status;
     }
@@ -1654,8 +1818,10 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_x)
-                                              : dpari_gx_run(g, &u, 1, 0);
+    if (g->now == u || dpari_gx_rebind(g, u)) {
+        return dpar_halo_plan_exchange(g->now_exchange);
+    }
+    return dpari_gx_run(g, &u, 1, 0);
 }
 
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -1665,6 +1831,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
+/* Begins an exchange of some arrays. */
 static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
     dpari_gx_plan *plan;
@@ -1672,7 +1839,7 @@ static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t cou
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(plan->x);
+    status = dpar_halo_plan_begin(plan->exchange);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1695,7 +1862,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
     return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
-/* The plan of the exchange under way that u takes part in. */
+/* Finds the plan of the exchange in progress that an array takes part in. */
 static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
 {
     const dpari_gx *grid = dpari_gx_of(handle);
@@ -1703,7 +1870,7 @@ static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_g
     if (!grid) {
         return DPAR_E_ARG;
     }
-    *plan = dpari_gx_way(grid, array);
+    *plan = dpari_gx_in_progress(grid, array);
     if (!*plan) {
         return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
     }
@@ -1717,7 +1884,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    return dpar_halo_plan_test(plan->x);
+    return dpar_halo_plan_test(plan->exchange);
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
@@ -1727,7 +1894,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_end(plan->x);
+    status = dpar_halo_plan_end(plan->exchange);
     plan->active = 0;
     dpari_gx_of(grid)->under_way--;
     if (status != DPAR_OK || plan->mirrors == 0) {
@@ -1739,8 +1906,11 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    return g && dpari_gx_take(g, list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+    dpari_gx_plan *plan;
+    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
+        return NULL;
+    }
+    return plan->exchange;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -1748,61 +1918,63 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
     return grid ? &dpari_gx_in(grid)->halo : NULL;
 }
 
-/* ---- core and rim ---------------------------------------------------------------------------- */
+/* ---- interior and boundary ------------------------------------------------------------------- */
 
-/* Own cells of a dim that have all that they read: those further than the halo from a side that an
- * exchange or a mirror fills. */
-static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange. They are
+ * further than the halo's width from each side that an exchange or a mirror fills. */
+static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
-    const int64_t first = g->head.first[d], own = g->head.count[d];
-    const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
-    const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
-    *lo = dpari_least(below ? g->low[d] : 0, own);
-    *hi = dpari_most(above ? own - g->high[d] : own, *lo);
+    const int64_t first = grid->head.first[d], own = grid->head.count[d];
+    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
+    const int above =
+        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    *lo = dpari_least(below ? grid->low[d] : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box inner;
     int32_t d, some = 1;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &b.lo[d], &b.hi[d]);
-        some = some && b.lo[d] < b.hi[d];
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
     }
     if (grid && box && some) {
-        *box = b;
+        *box = inner;
         return 1;
     }
     return 0;
 }
 
-/* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
+/* The boxes below and above the interior in dim 0 span all other dims. Those of dim 1 lie between
+ * these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
-    dpar_box b;
+    dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&b, sizeof b);
-    b.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->count[d];
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
     }
-    for (d = 0; d < b.dims; d++) {
+    for (d = 0; d < next.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->count[d] : lo;
-            if (b.lo[d] < b.hi[d] && n-- == 0) {
-                *box = b;
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
                 return 1;
             }
         }
-        b.lo[d] = lo;
-        b.hi[d] = hi;
+        next.lo[d] = lo;
+        next.hi[d] = hi;
         if (lo == hi) {
-            return 0; /* nothing lies between them */
+            return 0; /* nothing is between them */
         }
     }
     return 0;
@@ -1810,63 +1982,68 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* ---- the whole array ------------------------------------------------------------------------- */
 
-/* A block that goes to or comes from rank 0. */
+/* What dpar_grid_gather and dpar_grid_scatter move, block by block. */
 typedef struct dpari_gx_block {
     const dpari_gx_shape *shape;
-    char *array, *whole, *dense; /* dense: its points one after the other */
-    int back;                    /* from the whole to the parts */
+    char *array; /* this rank's array */
+    char *whole; /* on rank 0: the whole array */
+    char *dense; /* one block, dense in C order, as it is sent */
+    int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
 
-/* The points that a rank owns; elements of them. */
-static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own)
+/* Computes the points that a rank owns, and returns their number of elements. */
+static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
-    (void)dpar_halo_owned(&s->halo, rank, own);
-    return dpar_box_volume(own) * s->components;
+    (void)dpar_halo_owned(&shape->halo, rank, own);
+    return dpar_box_volume(own) * shape->components;
 }
 
-/* Between the block and this rank's array, or (whole) rank 0's whole one. */
+/* Copies between block->dense and this rank's array or, with `whole`, rank 0's whole array, in the
+ * direction of block->back. */
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
     const dpari_gx_shape *shape = block->shape;
     const int32_t dims = grid->head.dims;
-    const int out = block->back == whole; /* into the block */
-    dpar_mem_box b;
+    const int out = block->back == whole; /* 1 copies into block->dense */
+    dpar_mem_box box;
     dpar_status status;
     int64_t dense = shape->components, step = dense, at = 0;
-    int64_t *there = out ? b.from_stride : b.to_stride;
-    int64_t *here = out ? b.to_stride : b.from_stride;
+    int64_t *there = out ? box.from_stride : box.to_stride;
+    int64_t *here = out ? box.to_stride : box.from_stride;
     char *array = whole ? block->whole : block->array;
     int32_t d;
-    dpari_zero(&b, sizeof b);
-    b.to_type = b.from_type = shape->type;
-    b.op = DPAR_COPY;
-    b.dims = dims + 1;
-    b.extent[dims] = dense;
-    there[dims] = whole ? 1 : shape->f.component_stride;
+    dpari_zero(&box, sizeof box);
+    box.to_type = box.from_type = shape->type;
+    box.op = DPAR_COPY;
+    box.dims = dims + 1;
+    box.extent[dims] = dense;
+    there[dims] = whole ? 1 : shape->field.component_stride;
     here[dims] = 1;
     for (d = dims - 1; d >= 0; d--) {
-        b.extent[d] = own->hi[d] - own->lo[d];
-        there[d] = whole ? step : shape->f.stride[d];
+        box.extent[d] = own->hi[d] - own->lo[d];
+        there[d] = whole ? step : shape->field.stride[d];
         here[d] = dense;
         at += whole ? own->lo[d] * step : 0;
         step *= dpar_halo_points(&shape->halo, d);
-        dense *= b.extent[d];
+        dense *= box.extent[d];
     }
     array += at * dpar_type_bytes(shape->type);
-    b.to = out ? block->dense : array;
-    b.from = out ? array : block->dense;
+    box.to = out ? block->dense : array;
+    box.from = out ? array : block->dense;
     if (!grid->mem) {
-        return dpari_mem_move_box(&b);
+        return dpari_mem_move_box(&box);
     }
-    status = grid->mem->move(grid->mem->ctx, &b, 1);
+    status = grid->mem->move(grid->mem->ctx, &box, 1);
     if (status != DPAR_OK) {
         return status;
     }
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Rank after rank: its array, its block, a message, rank 0's whole array; or the other way. */
+/* Moves the blocks, rank after rank. To gather, the owner copies its array into a dense block and
+ * sends it to rank 0, which copies it into the whole array. To scatter, the steps are done in
+ * reverse order. */
 static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_gx_block *block)
 {
     enum { ARRAY, MESSAGE, WHOLE, STEPS };
@@ -1876,7 +2053,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = comm->rank; r < end; r++) { /* rank 0 serves all, others only themselves */
+    for (r = comm->rank; r < end; r++) { /* rank 0 serves all ranks, others only themselves */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
         for (i = 0; i < STEPS; i++) {
@@ -1900,7 +2077,8 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     return DPAR_OK;
 }
 
-/* The local part: checks the array and allocates *block, for the largest part that passes here. */
+/* The local part of gathering and scattering: checks the array and allocates *block, as large as
+ * the largest block that this rank handles. Rank 0 handles all. */
 static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
@@ -1915,7 +2093,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
         return status;
     }
     if (comm->rank == 0 && !whole) {
-        return dpari_wrong(why, "grid: rank 0 gave NULL for the whole array");
+        return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
     shape = dpari_gx_shape_at(grid, at);
     for (r = comm->rank; r < end; r++) {
@@ -1926,10 +2104,13 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
     if (status == DPAR_OK && pins) {
         status = grid->mem->pin(grid->mem->ctx, *block, bytes);
     }
-    return dpari_say(status, why, "grid: %ld bytes for a block cannot be had", bytes);
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "grid: %ld bytes for a block cannot be allocated", bytes);
 }
 
-/* Gathers the array at rank 0, or (back) scatters it from there. */
+/* Gathers the array on rank 0, or with `back` scatters it from there. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
     dpari_gx_numbers given;
@@ -1945,9 +2126,9 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *who
     comm = grid->head.comm;
     pins = grid->mem && grid->mem != comm->mem;
     status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
-    given.g = grid;
+    given.grid = grid;
     given.list = &at;
-    given.n = 1;
+    given.count = 1;
     given.depth = 0;
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
     status = dpari_gx_say(grid, status, &why);
@@ -1973,7 +2154,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void 
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole)
 {
-    union {
+    union { /* `whole` is only read, but dpari_gx_whole also gathers */
         const void *given;
         void *read;
     } w;
@@ -1985,7 +2166,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
                                                 dpar_grid_part *part)
 {
     const dpari_gx *g = dpari_gx_in(grid);
-    dpari_gx_shape s;
+    dpari_gx_shape shape;
     dpar_grid_field none;
     int64_t low, high;
     dpar_box own;
@@ -1995,65 +2176,69 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    dpari_gx_shape_of(g, DPAR_F64, field, &s);
-    if (dpari_gx_span(g, &s, &low, &high) != 0) {
+    dpari_gx_shape_of(g, DPAR_F64, field, &shape);
+    if (dpari_gx_span(g, &shape, &low, &high) != 0) {
         return DPAR_E_RANGE;
     }
-    (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
+    (void)dpar_halo_owned(&shape.halo, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
-        part->global_count[d] = dpar_halo_points(&s.halo, d);
+        part->global_count[d] = dpar_halo_points(&shape.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
         part->local_count[d] = dpari_gx_points(g, field, d);
         part->local_start[d] = g->low[d];
-        part->stride[d] = s.f.stride[d];
+        part->stride[d] = shape.field.stride[d];
     }
-    part->component_stride = s.f.component_stride;
+    part->component_stride = shape.field.component_stride;
     return DPAR_OK;
 }
 
-/* ---- who owns what, as text ------------------------------------------------------------------ */
+/* ---- ownership as text ----------------------------------------------------------------------- */
 
-static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, const char *by)
+/* Writes n numbers with a separator between them. */
+static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_text_print(t, "%s%ld", i > 0 ? by : "", v[i]);
+        dpari_text_print(text, "%s%ld", i > 0 ? by : "", v[i]);
     }
 }
 
-/* "40..79": cells of part p of a dim. */
-static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32_t d, int32_t p)
+/* Writes the cells of part p of a dim, such as "40..79". */
+static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
+                                          int32_t p)
 {
     int32_t coord[DPAR_MAX_DIMS] = {0};
     dpar_box own;
     coord[d] = p;
-    (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
-    dpari_text_print(t, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
+    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
-static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
+/* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
+ * The last dim runs to the right. */
+static DPARI_COLD void dpari_gx_put_table(dpar_text *text, const dpari_gx *grid, int32_t *coord)
 {
-    const int32_t x = g->head.dims - 1, y = x - 1;
+    const int32_t x = grid->head.dims - 1, y = x - 1;
     int32_t i, j;
-    for (i = -1; i < (y < 0 ? 1 : g->head.parts[y]); i++) {
-        for (j = 0; j < g->head.parts[x]; j++) {
-            dpari_text_column(t, (size_t)(14 + 14 * j));
+    for (i = -1; i < (y < 0 ? 1 : grid->head.parts[y]); i++) {
+        for (j = 0; j < grid->head.parts[x]; j++) {
+            dpari_text_column(text, (size_t)(14 + 14 * j));
             if (i < 0) {
-                dpari_gx_put_cells(t, g, x, j);
+                dpari_gx_put_cells(text, grid, x, j);
                 continue;
             }
             coord[x] = j;
             if (y >= 0) {
                 coord[y] = i;
             }
-            dpari_text_print(t, "rank %d", dpar_mesh_rank(&g->halo.grid.mesh, coord));
+            dpari_text_print(text, "rank %d", dpar_mesh_rank(&grid->halo.grid.mesh, coord));
         }
-        dpar_text_put(t, "\n");
-        if (y >= 0 && i + 1 < g->head.parts[y]) {
-            dpar_text_put(t, "  ");
-            dpari_gx_put_cells(t, g, y, i + 1);
+        dpar_text_put(text, "\n");
+        if (y >= 0 && i + 1 < grid->head.parts[y]) {
+            dpar_text_put(text, "  ");
+            dpari_gx_put_cells(text, grid, y, i + 1);
         }
     }
 }
@@ -2084,15 +2269,19 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
     }
     dpar_text_put(out, "\n");
-    for (k = 0; k >= 0;) { /* each part of the dims before the last two */
+    do { /* for each part of the dims before the last two */
         for (d = 0; d < g->head.dims - 2; d++) {
             dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, g, d, coord[d]);
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0 && ++coord[k] == g->head.parts[k]; k--) {
+        for (k = g->head.dims - 3; k >= 0; k--) { /* count up, the last of these dims fastest */
+            coord[k]++;
+            if (coord[k] < g->head.parts[k]) {
+                break;
+            }
             coord[k] = 0;
         }
-    }
+    } while (k >= 0);
 }

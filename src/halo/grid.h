@@ -18,7 +18,7 @@
  * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
  * halo are attached with dpar_grid_attach.
  *
- * An array is named by the address of its first own point. Its halo lies before and after that:
+ * An array is named by the address of its first own point. Its halo is before and after that:
  * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
  * sends one message to each neighbour for all of them. The first exchange of a combination of
  * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
@@ -80,10 +80,10 @@ typedef struct dpar_grid_desc {
                      C order with its halo. It may change from call to call, on each rank
                      independently. With 0 an unknown address is DPAR_E_ARG */
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
-    dpar_why
-        *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
-                      `owns_comm` and with dpar_mpi_grid_make, because grid->comm is then closed.
-                      Each rank has its own, which must exist as long as the grid. May be NULL */
+    /* Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
+     * dpar_mpi_grid_make, because grid->comm is then closed. Each rank has its own, which must
+     * exist as long as the grid. May be NULL */
+    dpar_why *free_why;
     /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
      * gives others, because your rule differs or dims are in another order, all ranks get
      * DPAR_E_ARG. 0 skips the comparison */
@@ -207,8 +207,8 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                              int32_t depth);
 /* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
- * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
- * exchanges may be in progress. */
+ * cells must not be touched. Compute the interior meanwhile, and the boundary after the end.
+ * Several exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 /* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
@@ -218,17 +218,19 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
  * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
- * it now and then in a long core. Local. Fails as dpar_halo_plan_test. */
+ * it now and then while you compute the interior. Local. Fails as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the own cells that can be computed during an exchange (the core). Returns 1, or 0 if there
- * are none. They are further than the halo's width from all that an exchange or a mirror fills.
+/* Finds the own cells that can be computed during an exchange (the interior). Returns 1, or 0 if
+ * there are none. They are further than the halo's width from all that an exchange or a mirror
+ * fills.
  *
  * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
  *
  * Local. */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the own cells that are not in the core (the rim). Returns 1, or 0 if there is no
- * such box. The rim consists of at most 2 dims disjoint boxes, numbered from 0. Local. */
+/* Finds box n of the own cells that are not in the interior (the boundary). Returns 1, or 0 if
+ * there is no such box. The boundary consists of at most 2 dims disjoint boxes, numbered from 0.
+ * Local. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */

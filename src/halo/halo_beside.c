@@ -4,35 +4,44 @@
  * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
  * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
  * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
- * halo_run.c runs it. */
+ * halo_run.c runs it.
+ *
+ * The names are those of strided_loops.h: a run is contiguous on both sides and moved by one of the
+ * loops there; a row consists of runs at equal distances; `zero` is what becomes 0 with each run.
+ * The loop is a constant in the inlined functions, so that the compiler makes one for each. */
 #include "halo_beside.h"
 
 #include "../base/arith.h"
 #include "../comm/strided_loops.h"
 
-#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
-#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
-#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
-#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+#define DPARI_STRIDE_APART                                                                         \
+    512 /* bytes between runs from which on the hardware does not prefetch them                    \
+           by itself; measured */
+#define DPARI_STRIDE_SOON 48  /* runs by which lines are prefetched ahead; measured on a Xeon */
+#define DPARI_STRIDE_ASKED 16 /* the least number of runs that are moved between two prefetches */
+#define DPARI_STRIDE_ROW 128  /* the most runs of a row that are prefetched at once */
+#define DPARI_STRIDE_PACK_PART                                                                     \
+    256                            /* bytes of each box that are packed at a time; measured, Xeon  \
+                                    */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes by which packing prefetches ahead; measured, Xeon */
 
 /* ---- two pieces in one loop ---- */
 
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
- */
+/* Two boxes a and b of the same shape: each run of a is followed by the run of b that is to_b,
+ * from_b and zero_b bytes after it on each side. */
 typedef struct dpari_stride_pair dpari_stride_pair;
 typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
 struct dpari_stride_pair {
     dpari_stride_rows a;
     int64_t to_b, from_b, zero_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+    int64_t next;  /* bytes from the target of a run to the line that is prefetched with it */
+    int64_t soon;  /* number of runs at the start of a row that prefetch */
+    int64_t least; /* the same for the last row, which must not prefetch beyond the box, because a
+                      peer may be about to write there */
+    dpari_stride_pair_loop *round; /* a loop that sums both boxes at once, or NULL */
 };
 
-/* Of each piece a run; zero as dpari_stride_one has it. */
+/* Moves one run of each box. zero: as in dpari_stride_one. */
 DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned char *f,
                                                unsigned char *z, const dpari_stride_pair *r,
                                                int64_t zero_b, int64_t last, int32_t loop, int zero)
@@ -44,8 +53,8 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* r is what all loops read of k at once. Runs that ask for lines have a loop of their own: what
- * lies in the first cache is a tenth faster so. */
+/* Moves both boxes. r is a copy of *k, which the caller has read once for all loops. Runs that
+ * prefetch have a loop of their own, which makes boxes in the first-level cache a tenth faster. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
                                               const dpari_stride_pair *k, int32_t loop, int zero)
 {
@@ -74,8 +83,9 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
     }
 }
 
-/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
- * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+/* Sums a row's halo cells h and g at its two ends into the own cells at the other ends, and sets
+ * them to 0: |h x ... y g| becomes |0 x+g ... y+h 0|. Here h belongs to box a and g to box b. |h x|
+ * and |y g| are one vector each, so that one addition makes both sums. */
 #if DPARI_STRIDE_VECTOR
 DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
                                                 int32_t bytes, int32_t f64)
@@ -125,7 +135,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
 }
 
 #if DPARI_STRIDE_WIDE
-/* Two f64 from each side. */
+/* The same for two cells of f64 at each end. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
                                                                      unsigned char *high)
 {
@@ -157,8 +167,9 @@ DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const d
 #endif
 #endif
 
-/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
- * y overlap, in a block narrower than its two halos. */
+/* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
+ * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
+ * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
 static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
@@ -172,14 +183,14 @@ static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t 
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.from += k->from_b;
     k->a.to += k->to_b;
     k->from_b = -k->from_b;
     k->to_b = -k->to_b;
     return 1;
 }
 
-/* NULL: there is none. */
+/* Returns the loop above that sums both boxes at once, or NULL if there is none. */
 static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
 {
 #if DPARI_STRIDE_VECTOR
@@ -202,7 +213,8 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
     return NULL;
 }
 
-/* Two at once where halos are usual: one to four elements of 4 or 8 bytes wide. */
+/* The loops that are compiled for pairs: those of usual halos, one to four elements of 4 or 8 bytes
+ * wide. */
 #define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -221,10 +233,10 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 #define DPARI_STRIDE_PAIRS(X) DPARI_STRIDE_PAIRED_COPIES(X) DPARI_STRIDE_SUMS(X)
 #endif
 
-/* Of the loops that dpari_stride_pairs allows. */
+/* Moves both boxes by one of the loops that dpari_stride_pairs allows. */
 DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
-    const dpari_stride_pair r = *k; /* read here, not by each loop */
+    const dpari_stride_pair r = *k; /* read here once, and not in each loop */
     if (k->round) {
         k->round(k);
         return;
@@ -239,6 +251,7 @@ DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair 
     }
 }
 
+/* True if the loop is compiled for pairs. */
 static int dpari_stride_has_pair(int32_t loop)
 {
     switch (loop) {
@@ -250,7 +263,7 @@ static int dpari_stride_has_pair(int32_t loop)
     }
 }
 
-/* True if one loop can do both boxes, which are short copies or sums. */
+/* True if one loop can move both boxes. They must be short copies or sums with the same steps. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
@@ -265,15 +278,18 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
            dpari_stride_has_pair(a->loop);
 }
 
+/* Prefetches so many bytes of both boxes. */
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
 {
     dpari_stride_ask_lines(at, bytes);
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
- * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
- * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
+/* Packs both boxes through near memory, as dpari_stride_pack does for one, some rows at a time. In
+ * between it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead. If it
+ * prefetched more at once than a core can wait for, that would delay the lines that it reads.
+ * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
+ * 6.4 us.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -298,7 +314,8 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
     }
 }
 
-/* Of a at to[0], from[0] and b at to[1], from[1]. */
+/* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
+ * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
 static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
@@ -313,7 +330,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
     k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
     k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) {
         k->next = k->a.to_row;
         k->soon = k->a.n;
     } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
@@ -323,8 +340,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     }
 }
 
-/* Both, some runs at a time, after those lines of another core's side that come later are asked
- * for: some rows, or a part of one. */
+/* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
+ * the lines of later runs on the side that another core used last. */
 static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
 {
     const dpari_stride_pair all = *k;
@@ -350,7 +367,7 @@ static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
     }
 }
 
-/* Both, run by run in turns. 0: there is no such loop. */
+/* Moves both boxes in one loop, run by run in turns. Returns 0 if there is no such loop. */
 static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
                                  const unsigned char *const *from, const dpari_stride *b)
 {
@@ -375,15 +392,20 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     return 1;
 }
 
+/* True if two boxes have the same shape, so that dpari_stride_walk can move them in turns. */
 static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
+    for (d = 0; d < DPARI_STRIDE_DIMS; d++) {
+        if (a->dim[d].count != b->dim[d].count) {
+            return 0;
+        }
     }
-    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
-           b->loop != DPARI_STRIDE_NONE;
+    return a->dims == b->dims && a->loop != DPARI_STRIDE_NONE && b->loop != DPARI_STRIDE_NONE;
 }
 
+/* Boxes of long runs, or of few elements, are moved one after the other. Otherwise they are moved
+ * in one loop if there is one, or else in turns, some runs of each. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -417,7 +439,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
 
 /* ---- lists ---- */
 
-/* The copies that lists are made of. */
+/* The copies that are compiled for lists. */
 #define DPARI_STRIDE_LIST_COPIES(X)                                                                \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -425,7 +447,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
     X(DPARI_STRIDE_16)                                                                             \
     X(DPARI_STRIDE_TWO_16)
 
-/* Copies k's runs, which may be anywhere. */
+/* Moves the runs of a list. */
 DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
@@ -439,6 +461,7 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
     }
 }
 
+/* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
 static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
                                    int32_t loop)
 {

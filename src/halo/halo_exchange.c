@@ -5,7 +5,11 @@
  * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
  * Peers that share memory exchange references to staging memory and arrays; the others get one
  * message each way. Both sides make the same decisions from the same numbers, so nothing else is
- * negotiated. halo_plan.h explains how the exchange then runs. */
+ * negotiated. halo_plan.h explains how the exchange then runs.
+ *
+ * First each rank checks its fields and counts what its plan needs, so that the memory can be
+ * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
+ * From there on a failure on one rank is reported to the others at the next agreement. */
 #include "halo_exchange.h"
 
 #include "../base/arith.h"
@@ -37,169 +41,197 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* How large a plan is. */
+/* The numbers that decide how large a plan is. items and peers are upper bounds. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
-    int32_t ordered; /* dim by dim */
-    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
-    int32_t forward; /* steps of a forward exchange */
+    int32_t ordered; /* 1 if the plan exchanges dim by dim */
+    int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
+                        own (DPARI_HX_CUT); otherwise -1 */
+    int32_t forward; /* number of steps of a forward exchange */
 } dpari_hx_size;
 
+/* Returns the number of words that a pair of peers may exchange during planning. */
 static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+/* Divides the memory of a plan into its tables, and computes its size. Without memory it only does
+ * the latter and returns NULL. */
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
-    dpari_room r;
+    dpari_room room;
     dpar_halo_plan none, *x;
     int64_t i;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
-    x->spot =
-        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
-                                           sizeof *x->record);
-    for (i = 0; i < z->peers; i++) {
-        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
+    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
+                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(
+        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
+    for (i = 0; i < size->peers; i++) {
+        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
         if (memory) {
             x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
     }
-    *bytes = r.used;
+    *bytes = room.used;
     return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+/* Checks the types of a field's values, in the array and as they are sent. */
+static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
 {
-    if (dpar_type_bytes(f->type) == 0) {
-        return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
-                           dpar_type_name(f->type), f->type);
-    }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
+    if (dpar_type_bytes(field->type) == 0) {
         return dpari_wrong(
             why,
-            "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire_type), f->wire_type);
+            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
+            "bytes",
+            i, dpar_type_name(field->type), field->type);
     }
-    if (f->vector < 0 || f->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, f->vector);
+    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
+        return dpari_wrong(
+            why,
+            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
+            "f16 or bf16",
+            i, dpar_type_name(field->wire_type), field->wire_type);
     }
-    if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
+    if (field->vector < 0 || field->vector > 2) {
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
+    }
+    if (field->vector && !dpari_type_can_reduce(field->type)) {
+        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
+                           i, dpar_type_name(field->type));
     }
     return DPAR_OK;
 }
 
-/* All ranks of the field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+/* Checks that all ranks of a field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
                                         dpar_why *why)
 {
-    const dpar_mesh *m = &h->grid.mesh;
-    int32_t k, last = -1;
-    for (k = 0; h->owner && k < m->size; k++) {
-        last = h->owner[k] > last ? h->owner[k] : last;
+    const dpar_mesh *mesh = &halo->grid.mesh;
+    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
+    int32_t k;
+    if (halo->owner) {
+        last = -1;
+        for (k = 0; k < mesh->size; k++) {
+            last = dpari_most(last, halo->owner[k]);
+        }
     }
-    if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
+    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
+                           i, last, comm->size);
     }
     return DPAR_OK;
 }
 
-/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
-static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+/* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
+ * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
+ * asks for it. */
+static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 {
     int32_t i;
-    for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_HALO_AT_CELLS) {
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.mesh.axis[i].size <= 1) {
+            continue;
+        }
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
-        if (h->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
-        }
+        *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
     }
     return 1;
 }
 
-/* True if a plan with options.ordered 0 exchanges dim by dim. Edges and corners are then no boxes
- * of their own, rows are whole along all dims but one, and ranks still meet only once. *cut is the
- * dim that is cut, whose messages wait for no other step while each rank fills the halos of the
- * other dims itself (DPARI_HX_CUT). It is -1 if no dim is cut, or only the last one. The last dim's
- * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
- * us so). */
+/* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
+ * and corners are then no boxes of their own, rows are whole along all dims but one, and ranks
+ * still meet only once.
+ *
+ * *cut is the dim that is cut, counted from the last one. Its messages wait for no other step,
+ * while each rank fills the halos of the other dims itself (DPARI_HX_CUT). It is -1 if no dim is
+ * cut, or only the last one. The last dim's halos have no rows, only scattered points, which cost
+ * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
+ */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *desc, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
     for (i = 0; i < n; i++) {
-        const dpar_halo *h = fields[i].halo;
-        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        const dpar_halo *halo = fields[i].halo;
+        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
         if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(h, &meetings)) {
+            !dpari_hx_meetings(halo, &meetings)) {
             return 0;
         }
     }
-    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
         return 0;
     }
-    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
-        ++*cut;
+    *cut = -1;
+    if (meetings > 1) { /* the number of its only bit */
+        *cut = 0;
+        while (meetings > 1) {
+            ++*cut;
+            meetings >>= 1;
+        }
     }
     return 1;
 }
 
-/* True if a compact form can hold the points that blocks share. That of a star has no corners. */
-static int dpari_hx_can_share(const dpar_halo_field *f)
+/* True if the arrays of a field can hold the points that blocks share. The compact halo of a star
+ * has no corners, which blocks share if points are between cells in two dims. */
+static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
+    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
 }
 
-static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_plan_desc *o, dpar_why *why)
+/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
+static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
+                                          const dpar_halo_plan_desc *desc, dpar_why *why)
 {
-    if (o->ordered && !dpari_hx_can_order(f)) {
-        return dpari_wrong(why,
-                           "field %d has a fold, poles, a cube, masked ranks, windows, compact "
-                           "halos or edges without corners: it cannot be exchanged dim by dim",
-                           i);
-    }
-    if (o->shared && !dpari_hx_can_share(f)) {
+    if (desc->ordered && !dpari_hx_can_order(field)) {
         return dpari_wrong(
             why,
-            "field %d: compact halos of a star have no place for corners that blocks "
-            "share",
+            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
+            "edges without corners: it cannot be exchanged dim by dim, so that "
+            "desc.ordered must be 0",
+            i);
+    }
+    if (desc->shared && !dpari_hx_can_share(field)) {
+        return dpari_wrong(
+            why,
+            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
+            "a compact halo has no place for the corners that blocks share",
             i);
     }
     return DPAR_OK;
@@ -207,54 +239,58 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 
 /* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
  * differences cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
-    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
-    const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way = 0;
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
+    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
+    const int strided = dpari_hx_strided(field);
+    int64_t step = dpari_hx_components(field); /* the default stride */
+    int64_t sum = step;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->first[d] : 0;
-        if (stride < -most || stride > most || origin < -most || origin > most ||
-            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
-                       stride < 0 ? -stride : stride, &way) ||
-            way > most || sum > most ||
-            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+        const int64_t stride = strided ? field->stride[d] : step;
+        const int64_t origin = strided ? field->first[d] : 0;
+        const int64_t points = all->hi[d] - all->lo[d];
+        int64_t distance;
+        if (stride < -most || stride > most || origin < -most || origin > most) {
             return 0;
         }
-        sum += way;
+        if (!dpari_mul((origin < 0 ? -origin : origin) + points, stride < 0 ? -stride : stride,
+                       &distance) ||
+            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
+            return 0;
+        }
+        sum += distance;
     }
     return sum <= most / unit;
 }
 
-/* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
- * any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+/* True if two points may have the same address. Each stride must exceed the reach of all shorter
+ * ones, as in any array that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
-    const int32_t last = array->dims;
+    const int32_t last = box->dims;
     int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
-    dpari_hx_array a;
-    dpari_hx_array_of(&a, f, rank);
-    dpari_hx_inside(f->halo, array);
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
+    dpari_hx_array array;
+    dpari_hx_array_of(&array, field, rank);
+    dpari_hx_inside(field->halo, box);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? a.stride[d] : a.component;
+            const int64_t s = d < last ? array.stride[d] : array.component;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
         if (points > 1) {
             if (least <= reach) {
                 return 1;
@@ -269,29 +305,27 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
-    const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (f->pair == 0) {
+    const dpar_halo_field *field = &fields[i], *other;
+    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
+    if (field->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
         return dpari_wrong(why,
                            "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
                            "by DPAR_HALO_PAIR_V (2)",
-                           i, n, f->pair);
+                           i, n, field->pair);
     }
     other = &fields[there];
-    if (!f->halo->cube || f->vector == 2) {
+    if (!field->halo->cube || field->vector == 2) {
         return dpari_wrong(
-            why,
-            "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-            "%d",
-            i, f->vector);
+            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
+            field->vector);
     }
-    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
-        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
-        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
+        dpari_hx_components(field) != dpari_hx_components(other) ||
+        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
         return dpari_wrong(
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
@@ -302,30 +336,30 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 }
 
 /* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *h)
+static int dpari_hx_needs_pair(const dpar_halo *halo)
 {
-    const int32_t y = h->grid.dims - 2;
-    return h->cube &&
-           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
+    const int32_t y = halo->grid.dims - 2;
+    return halo->cube &&
+           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     int32_t d;
-    if (f->compact_halo) {
+    if (field->compact_halo) {
         return "a compact halo has the width of the plan, so that array_halo must be NULL";
     }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
+    if (halo->grid.dims != wide->grid.dims ||
+        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
         return "array_halo has another grid, mesh or owners than halo";
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->grid.extent[d] != wide->grid.extent[d]) {
             return "array_halo has a grid of another size than halo";
         }
-        if (h->points[d] != wide->points[d]) {
+        if (halo->points[d] != wide->points[d]) {
             return "array_halo has other points than halo";
         }
     }
@@ -333,343 +367,412 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
 }
 
 /* Checks that an array with a wider halo holds the one that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *f, int32_t i, int32_t rank,
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
     const char *fault;
     dpar_box all, whole;
     int32_t d;
-    dpar_status st = dpar_halo_check(wide, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_halo_check(wide, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    fault = dpari_hx_array_halo_fault(f);
+    fault = dpari_hx_array_halo_fault(field);
     if (fault != NULL) {
         return dpari_wrong(why, "field %d: %s", i, fault);
     }
-    if (!dpar_halo_box(h, rank, &all)) {
+    if (!dpar_halo_box(halo, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(wide, rank, &whole)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
                          rank);
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
                              "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, h->low[d], h->high[d]);
+                             i, d, halo->low[d], halo->high[d]);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_plan_desc *o, dpar_why *why)
+/* Checks field i of a plan, without the other ranks. */
+static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
+                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
 {
     dpar_box own, all;
-    dpar_status st;
-    if (!f->halo) {
-        return dpari_wrong(why, "field %d has no halo", i);
+    dpar_status status;
+    if (!field->halo) {
+        return dpari_wrong(why, "field %d: halo is NULL", i);
     }
-    st = dpar_halo_check(f->halo, why);
-    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpar_halo_check(field->halo, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_hx_check_ranks(c, f->halo, i, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_hx_check_type(field, i, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+    status = dpari_hx_check_ranks(comm, field->halo, i, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
         return dpari_wrong(
             why,
-            "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
-            "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
+            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
+            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
-    if ((f->vector == 2 && f->components != 2) ||
-        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+    if ((field->vector == 2 && field->components != 2) ||
+        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
         return dpari_wrong(
             why,
-            "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
-            "sphere turns pairs",
-            i, f->vector, f->components);
+            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
+            "on a cubed sphere vector 1 needs a pair of fields",
+            i, field->vector, field->components);
     }
-    if (f->components < 0) {
-        return dpari_wrong(why, "field %d has %d components", i, f->components);
+    if (field->components < 0) {
+        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
+                           field->components);
     }
-    if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "field %d has %d components, but at most 2^24 are allowed", i,
-                         f->components);
+    if (field->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
+                         i, field->components);
     }
-    st = f->array_halo ? dpari_hx_check_array_halo(f, i, c->rank, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    if (field->array_halo) {
+        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (dpar_halo_box(dpari_hx_array_halo(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
+    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
+        !dpari_hx_reaches(field, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
                          i);
     }
-    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
-                         : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, c->rank, &all)) {
+    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
+        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
+                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
+        dpari_hx_overlaps(field, comm->rank, &all)) {
         return dpari_wrong(
             why,
             "field %d: with these strides (component_stride %ld) several points of rank %d "
             "have the same address",
-            i, f->component_stride, c->rank);
+            i, field->component_stride, comm->rank);
     }
-    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
+    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
+        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
+                           comm->rank);
     }
-    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
+    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
+        return dpari_wrong(why,
+                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
+                           i, comm->rank);
     }
-    return dpari_hx_check_way(f, i, o, why);
+    return dpari_hx_check_options(field, i, desc, why);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Steps of `dims` dims: of a forward exchange, and of both. */
-static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+/* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
+ * follow those of a forward exchange. Otherwise both have the same steps. */
+static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
 {
-    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
-    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+    if (size->cut >= 0) {
+        size->forward = 2 * dims - 1;
+        size->steps = size->forward + dims;
+        return;
+    }
+    size->forward = size->ordered ? dims : 1;
+    size->steps = size->forward;
 }
 
-/* Step i of a plan; -1: all at once. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+/* Returns step i of a plan, or for -1 the step that exchanges everything at once.
+ *
+ * With a cut dim, a forward exchange has these steps: the halos of the other dims next to own
+ * planes, the cut dim, and the halos of the other dims next to the received planes. An adjoint has
+ * one step for each dim. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
 {
-    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
-    dpari_hx_step p;
-    dpari_zero(&p, sizeof p);
-    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    p.number = z->ordered ? i : -1;
-    p.cut = z->cut;
-    p.line = i;
-    if (i >= 0 && z->cut >= 0) {
+    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
+    dpari_hx_step step;
+    dpari_zero(&step, sizeof step);
+    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    step.number = size->ordered ? i : -1;
+    step.cut = size->cut;
+    step.line = i;
+    if (i < 0 || size->cut < 0) {
+        return step;
+    }
+    step.line = 0; /* because ranks meet in only one step of each mode */
+    if (i >= size->forward) {
+        step.modes = 1 << DPAR_HALO_ADJOINT;
+        step.along = DPARI_HX_WIDE;
+        step.number = i - size->forward;
+        return step;
+    }
+    step.modes = 1 << DPAR_HALO_FORWARD;
+    if (i == others) {
+        step.along = DPARI_HX_CUT;
+        step.number = size->cut;
+    } else {
         const int32_t k = i < others ? i : i - others - 1;
-        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        p.along = i >= z->forward ? DPARI_HX_WIDE
-                  : i == others   ? DPARI_HX_CUT
-                  : i < others    ? DPARI_HX_OWN_PLANES
-                                  : DPARI_HX_HALO_PLANES;
-        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
-        p.line = 0; /* ranks meet in one step of either */
+        step.along = i < others ? DPARI_HX_OWN_PLANES : DPARI_HX_HALO_PLANES;
+        step.number = k + (k >= size->cut);
     }
-    return p;
+    return step;
 }
 
-/* Items and peers, at most. */
-static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+/* Adds what a step moves for one field, in both directions, to the size of the plan. */
+static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
+                                         const dpar_halo_field *field, int32_t rank,
+                                         const dpari_hx_step *step, dpari_hx_size *size,
+                                         dpar_why *why)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
-    dpar_status st = DPAR_OK;
-    int32_t i, direction, step, end, dims = 1;
-    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
-    dpari_zero(z, sizeof *z);
-    z->fields = n;
-    z->ranks = c->size;
-    z->cut = -1;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    int32_t direction;
+    for (direction = 0; direction < 2; direction++) {
+        const dpar_status status =
+            dpari_hx_begin_walk(&walk, field, rank, step, direction, dpari_hx_moves(desc), why);
+        if (status == DPAR_DONE) {
+            continue;
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(field, &transfer);
+            size->items += parts;
+            if (dpari_hx_mem(field)) {
+                size->moves += parts;
+            }
+            size->peers += transfer.peer != rank;
+        }
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
-    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+    return DPAR_OK;
+}
+
+/* Checks all fields, decides about the order, and computes the size of the plan. */
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
+                                    dpar_why *why)
+{
+    /* Unless the caller asks for it, other ranks may refuse to exchange dim by dim. The boxes of an
+     * exchange at once, step -1, are therefore counted too. */
+    const int32_t first = desc->ordered ? 0 : -1;
+    dpar_status status;
+    int32_t i, number, end, dims = 1;
+    dpari_zero(size, sizeof *size);
+    size->fields = n;
+    size->ranks = comm->size;
+    size->cut = -1;
+    for (i = 0; i < n; i++) {
+        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    size->ordered = desc->ordered || dpari_hx_prefers_order(fields, n, desc, &size->cut);
+    for (i = 0; i < n && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
-    dpari_hx_count_steps(z, dims);
-    end = z->ordered ? z->steps : 0;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_pair(fields, n, i, why);
+    dpari_hx_count_steps(size, dims);
+    for (i = 0; i < n; i++) {
+        status = dpari_hx_check_pair(fields, n, i, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(z, step);
-            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
-                                                        dpari_hx_moves(o), why);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items += dpari_hx_parts(&fields[i], &t);
-                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
-                    z->peers += t.peer != c->rank;
-                }
-                st = walks == DPAR_DONE ? DPAR_OK : walks;
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n; i++) {
+        for (number = first; number < end; number++) {
+            const dpari_hx_step step = dpari_hx_step_of(size, number);
+            status = dpari_hx_measure_step(desc, &fields[i], comm->rank, &step, size, why);
+            if (status != DPAR_OK) {
+                return status;
             }
         }
     }
-    z->peers = dpari_least(z->peers, c->size);
-    return st;
+    size->peers = dpari_least(size->peers, comm->size);
+    return DPAR_OK;
 }
 
-/* Checks a descriptor and counts what its plan holds. Local. */
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
-                                  dpari_hx_size *z, dpar_why *why)
+/* Checks a descriptor and computes the size of its plan. Local. */
+static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                       dpari_hx_size *size, dpar_why *why)
 {
-    if (!o->field) {
+    if (!desc->field) {
         return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (o->field_count < 1 || o->field_count > 4096) {
+    if (desc->field_count < 1 || desc->field_count > 4096) {
         return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
-                           o->field_count);
+                           desc->field_count);
     }
-    if (o->shared && o->ordered) {
+    if (desc->shared && desc->ordered) {
+        return dpari_wrong(why,
+                           "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
+                           "exchanged at once");
+    }
+    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
+        return dpari_wrong(why,
+                           "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
+                           desc->ordered, desc->shared, desc->timers);
+    }
+    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
+        desc->tag < 0) {
         return dpari_wrong(
-            why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
+            why,
+            "halo: desc.method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more "
+            "allowed)",
+            desc->method, desc->run_bytes, desc->tag);
     }
-    if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
-                           o->ordered, o->shared, o->timers);
-    }
-    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
-        o->tag < 0) {
-        return dpari_wrong(
-            why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
-            o->method, o->run_bytes, o->tag);
-    }
-    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
+    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
                                                 const dpar_halo_plan_desc *desc, int64_t *bytes,
                                                 dpar_why *why)
 {
-    dpari_hx_size z;
-    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, bytes);
+    dpari_hx_size size;
+    const dpar_status status = dpari_hx_check_desc(comm, desc, &size, why);
+    if (status == DPAR_OK) {
+        (void)dpari_hx_layout(&size, NULL, bytes);
     }
-    return st;
+    return status;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
-static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+/* Lists what must be equal on all ranks in a window. */
+static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
-    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
-    if (v->kernel != 0) {
-        dpari_fact(g, "halo.window[#].stride", d, v->stride);
-        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
-        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
-        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
-        dpari_fact(g, "halo.window[#].kind", d, v->kind);
-        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
-        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
+    if (window->kernel != 0) {
+        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
+        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
+        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
+        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
     }
 }
 
-static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+/* Lists what must be equal on all ranks in axis i of a layout. Fields that its kind of placement
+ * does not use are stated as 0. */
+static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
-    const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
+    const dpar_placement *placement = &layout->axis[i];
+    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-        h = dpari_hash(h, p->cuts[k]);
+    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+         k++) {
+        h = dpari_hash(h, placement->cuts[k]);
     }
-    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i,
-               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
-    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
+    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
+    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
+    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
+    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
+    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
+    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
+    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
+    dpari_fact(facts, "the op of placement # of halo.grid", i,
+               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
+    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
-/* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+/* Lists what must be equal on all ranks in a halo: points, owners, widths and ends. */
+static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
-    const int bends = h->folds || h->poles;
+    const int bends = halo->folds || halo->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_fact(g, "halo.low[#]", d, h->low[d]);
-        dpari_fact(g, "halo.high[#]", d, h->high[d]);
-        dpari_fact(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_window(g, &h->window[d], d);
+    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
+    for (d = 0; d < halo->grid.dims; d++) {
+        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
+        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
+        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
+        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
+        dpari_hx_state_window(facts, &halo->window[d], d);
     }
-    dpari_fact(g, "halo.shape", 0, h->shape);
-    dpari_fact(g, "halo.periodic", 0, h->periodic);
-    dpari_fact(g, "halo.folds", 0, h->folds);
-    dpari_fact(g, "halo.poles", 0, h->poles);
-    dpari_fact(g, "halo.cube", 0, h->cube);
-    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
-    for (d = 0; d < h->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(g, &h->grid, d);
+    dpari_fact(facts, "halo.shape", 0, halo->shape);
+    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
+    dpari_fact(facts, "halo.folds", 0, halo->folds);
+    dpari_fact(facts, "halo.poles", 0, halo->poles);
+    dpari_fact(facts, "halo.cube", 0, halo->cube);
+    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
+    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
+    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
+    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
+    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
+    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
+    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
+    for (d = 0; d < halo->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(facts, &halo->grid, d);
     }
-    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, h->owner[d]);
+    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, halo->owner[d]);
     }
-    dpari_fact_hash(g, "halo.owner", 0, owners);
-    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(facts, "halo.owner", 0, owners);
+    dpari_fact_hash(facts, "halo.outputs", 0,
+                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
-/* Lists what all ranks must pass alike. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
+/* Lists what must be equal on all ranks in a descriptor. */
+static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, desc->field_count);
-    dpari_fact(g, "desc.method", 0, desc->method);
-    dpari_fact(g, "desc.ordered", 0, desc->ordered);
-    dpari_fact(g, "desc.shared", 0, desc->shared);
-    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(g, "desc.tag", 0, desc->tag);
-    g->of = "field #: ";
+    dpari_fact(facts, "the number of fields", 0, desc->field_count);
+    dpari_fact(facts, "desc.method", 0, desc->method);
+    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
+    dpari_fact(facts, "desc.shared", 0, desc->shared);
+    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "desc.tag", 0, desc->tag);
+    facts->of = "field #: ";
     for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *f = &desc->field[i];
-        g->of_index = i;
-        dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
-        dpari_fact(g, "components", 0, dpari_hx_components(f));
-        dpari_fact(g, "vector", 0, f->vector);
-        dpari_fact(g, "pair", 0, f->pair);
-        dpari_hx_state_halo(g, f->halo);
+        const dpar_halo_field *field = &desc->field[i];
+        facts->of_index = i;
+        dpari_fact_type(facts, "type", 0, field->type);
+        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
+        dpari_fact(facts, "components", 0, dpari_hx_components(field));
+        dpari_fact(facts, "vector", 0, field->vector);
+        dpari_fact(facts, "pair", 0, field->pair);
+        dpari_hx_state_halo(facts, field->halo);
     }
 }
 
 /* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
  * memory, or compact, on some of them only. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
-    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    const dpar_status status =
+        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     if (!all) {
-        z->ordered = 0;
-        z->cut = -1;
-        dpari_hx_count_steps(z, 1);
+        size->ordered = 0;
+        size->cut = -1;
+        dpari_hx_count_steps(size, 1);
     }
     return DPAR_OK;
 }
 
-/* Each peer's record for this rank in place of this rank's for it. */
-static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
+/* Exchanges records of so many words with the peers: sends the second half of x->record, which
+ * dpari_hx_to_peer divides, and receives the first. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
-    dpar_status s;
+    dpar_status status;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
@@ -684,37 +787,41 @@ static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
-    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_wait_all(x->work, 2 * x->peers);
 }
 
+/* Returns the record of so many words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
 {
     return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------
- */
+/* ---- peers ----------------------------------------------------------------------------------- */
 
+/* Lists the ranks with which this rank exchanges boxes, in ascending order. */
 static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < x->fields; i++) {
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    x->peer_of[t.peer] = 1;
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    x->peer_of[transfer.peer] = 1;
                 }
             }
         }
     }
     x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->c->size; i++) {
+    for (i = 0; i < x->comm->size; i++) {
         if (x->peer_of[i]) {
             x->peer[x->peers].rank = i;
             x->peer[x->peers].world = -1;
@@ -726,93 +833,98 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
 /* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
-    const dpari_group *g = dpari_group_of(x->node);
-    const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
+    const dpari_group *group = dpari_group_of(x->node);
+    const int apart = x->node != x->comm;
+    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
+    int32_t i;
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (st != DPAR_OK) { /* other nodes would wait for this one */
-            dpar_comm_abort(x->c, st, x->node->why.text);
-            return st;
+        const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
+            dpar_comm_abort(x->comm, status, x->node->why.text);
+            return status;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[i] : i;
-        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+        const int32_t rank = apart ? rank_of[i] : i;
+        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
-    dpar_status st;
+    dpar_status status;
     int32_t i, f, d;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *a = &x->array[f];
+            const dpari_hx_array *array = &x->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = a->origin[d];
-                r[DPAR_MAX_DIMS + d] = a->stride[d];
+                r[d] = array->origin[d];
+                r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
-            r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+            r[2 * DPAR_MAX_DIMS] = array->component;
+            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_exchange_records(x, words);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
         const int64_t *r = x->record + i * words;
         for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *a = &x->peer[i].array[f];
+            dpari_hx_array *array = &x->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                a->origin[d] = r[d];
-                a->stride[d] = r[DPAR_MAX_DIMS + d];
+                array->origin[d] = r[d];
+                array->stride[d] = r[DPAR_MAX_DIMS + d];
             }
-            a->component = r[2 * DPAR_MAX_DIMS];
-            a->compact = (int32_t)(bits & 1);
-            a->reach[0] = (int32_t)(bits >> 1 & 1);
-            a->reach[1] = (int32_t)(bits >> 2 & 1);
-            a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
+            array->component = r[2 * DPAR_MAX_DIMS];
+            array->compact = (int32_t)(bits & 1);
+            array->reach[0] = (int32_t)(bits >> 1 & 1);
+            array->reach[1] = (int32_t)(bits >> 2 & 1);
+            array->elsewhere = (int32_t)(bits >> 4 & 1);
+            if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* ---- items ------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
-/* The steps of the message: the owner's array, closed up. */
-static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+/* Computes the strides of an item in a message. The message is dense and has its dims in the order
+ * of the owner's strides, so that the owner walks its array in the order of addresses. */
+static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
     int64_t step = 1;
-    for (k = 0; k < it->dims; k++) {
+    for (k = 0; k < item->dims; k++) {
         int32_t best = -1;
-        for (d = it->dims - 1; d >= 0; d--) {
+        int64_t least = 0;
+        for (d = item->dims - 1; d >= 0; d--) {
             const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
-            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
-            if (!(done >> d & 1) && (best < 0 || a < b)) {
+            if (!(done >> d & 1) && (best < 0 || a < least)) {
                 best = d;
+                least = a;
             }
         }
         done |= 1 << best;
-        it->dense[best] = step;
-        step *= it->extent[best];
+        item->dense[best] = step;
+        step *= item->extent[best];
     }
-    it->elements = step;
+    item->elements = step;
 }
 
 /* True if the receiver reads a box in place. Both sides get the same result, because the run is
@@ -821,176 +933,204 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *p,
-                              const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *spot,
+                              const dpari_hx_item *item, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
     const int packs = x->options.method == DPAR_HALO_PACKED ||
                       (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
                        bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
+               run;
 }
 
-/* The receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+/* Returns the receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
 {
-    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+    if (d == transfer->swap[0]) {
+        return transfer->swap[1];
+    }
+    if (d == transfer->swap[1]) {
+        return transfer->swap[0];
+    }
+    return d;
 }
 
-/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
-static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+/* Changes the receiver's place of a box so that its dims follow those of the sender: puts them into
+ * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
+static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
     int64_t stride[DPAR_MAX_DIMS];
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        stride[d] = p->stride[d];
-        if (t->flip >> d & 1u) {
-            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+    for (d = 0; d < transfer->dims; d++) {
+        stride[d] = spot->stride[d];
+        if (transfer->flip >> d & 1u) {
+            spot->at += (transfer->extent[dpari_hx_swapped(transfer, d)] - 1) * stride[d];
             stride[d] = -stride[d];
         }
     }
-    for (d = 0; d < t->dims; d++) {
-        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    for (d = 0; d < transfer->dims; d++) {
+        spot->stride[d] = stride[dpari_hx_swapped(transfer, d)];
     }
 }
 
 /* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
  * by 1 the pair is (-v, u), by 3 (v, -u). */
-static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
-    sender->at += (1 - k) * sender->stride[t->dims];
-    receiver->at += k * receiver->stride[t->dims];
-    it->extent[t->dims] = 1;
-    it->negate = (t->turn == 1) == (k == 0);
+    sender->at += (1 - k) * sender->stride[transfer->dims];
+    receiver->at += k * receiver->stride[transfer->dims];
+    item->extent[transfer->dims] = 1;
+    item->negate = (transfer->turn == 1) == (k == 0);
 }
 
-/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends, int32_t k)
+/* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
+ * item of S. */
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
+                          const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
-                                                       : field; /* whose array is its sender's */
-    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpar_halo_field *field = &x->field[index];
+    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
+    /* the field whose array the sender reads: the other one of a pair that is turned */
+    const int32_t owner = dpari_hx_crosses(field, transfer->turn)
+                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              : index;
+    const int32_t here = sends ? owner : index, there = sends ? index : owner;
     const dpari_hx_array *mine = &x->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    dpari_hx_spot a, b;
+    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot my_spot, their_spot;
+    dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
+    dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
     int32_t d;
-    dpari_zero(it, sizeof *it);
-    it->field = field;
-    it->peer = peer;
-    it->dims = t->dims + 1;
-    it->negate = dpari_hx_negates(f, t->turn);
-    for (d = 0; d < t->dims; d++) {
-        it->extent[d] = t->extent[d];
-        it->local[d] = t->mine[d];
-        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    dpari_zero(item, sizeof *item);
+    item->field = index;
+    item->peer = peer;
+    item->dims = transfer->dims + 1;
+    item->negate = dpari_hx_negates(field, transfer->turn);
+    for (d = 0; d < transfer->dims; d++) {
+        item->extent[d] = transfer->extent[d];
+        item->local[d] = transfer->mine[d];
+        item->here[d] = sends ? d : dpari_hx_swapped(transfer, d);
     }
-    it->here[t->dims] = t->dims;
-    it->flip = sends ? 0 : t->flip;
-    it->extent[t->dims] = components;
-    dpari_hx_place(mine, t->mine, components, &a);
-    dpari_hx_place(theirs, t->theirs, components, &b);
-    dpari_hx_turn(t, sends ? &b : &a);
-    if (dpari_hx_parts(f, t) > 1) {
-        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    item->here[transfer->dims] = transfer->dims;
+    item->flip = sends ? 0 : transfer->flip;
+    item->extent[transfer->dims] = components;
+    dpari_hx_place(mine, transfer->mine, components, &my_spot);
+    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    dpari_hx_turn(transfer, receiver);
+    if (dpari_hx_parts(field, transfer) > 1) {
+        dpari_hx_component(item, transfer, k, sender, receiver);
     }
-    it->mine = 2 * here + a.part;
-    it->theirs = 2 * there + b.part;
-    it->mine_at = a.at * bytes;
-    it->theirs_at = b.at * bytes;
-    for (d = 0; d < it->dims; d++) {
-        it->own_step[d] = a.stride[d];
-        it->other_step[d] = b.stride[d];
+    item->mine = 2 * here + my_spot.part;
+    item->theirs = 2 * there + their_spot.part;
+    item->mine_at = my_spot.at * bytes;
+    item->theirs_at = their_spot.at * bytes;
+    for (d = 0; d < item->dims; d++) {
+        item->own_step[d] = my_spot.stride[d];
+        item->other_step[d] = their_spot.stride[d];
     }
-    dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
-    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+    dpari_hx_close_up(item, sender->stride);
+    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
+    item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
-/* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
+/* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
+ * place. */
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
+/* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
+ * staging memory. */
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
 {
-    dpari_hx_flow *w;
+    dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
     const int32_t modes = x->step[s].modes;
     int32_t d;
-    if (it->peer < 0) {
+    if (item->peer < 0) {
         return;
     }
-    w = &x->peer[it->peer].flow[s];
-    for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    flow = &x->peer[item->peer].flow[s];
+    for (d = 0; d < item->dims; d++) {
+        flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
-    if (modes >> give & 1 && it->packs) {
-        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    if (modes >> give & 1 && item->packs) {
+        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
     }
-    if (modes >> take & 1 && !it->direct) {
-        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    if (modes >> take & 1 && !item->direct) {
+        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
     }
-    w->out_direct[give] += modes >> give & 1 && !it->packs;
-    w->in_direct[take] += modes >> take & 1 && it->direct;
+    flow->out_direct[give] += modes >> give & 1 && !item->packs;
+    flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
-/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+/* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
+ * known where each peer's items begin, also fills them in. */
 static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
-    dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_step *step = &x->step[s];
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            dpari_hx_flow *flow =
-                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &p->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            int64_t *count = &step->self;
+            int64_t first = step->r;
+            if (transfer.peer != x->rank) {
+                dpari_hx_flow *flow = &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+                count = &flow->boxes;
+                first = flow->first;
+            }
+            for (k = 0; k < parts; k++) {
                 if (fill) {
-                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
-                    dpari_hx_fill(x, it, i, &t, 0, k);
-                    dpari_hx_count_in(x, it, s, 0);
+                    dpari_hx_item *item = &x->item[first + *count];
+                    dpari_hx_fill(x, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(x, item, s, 0);
                 }
+                ++*count;
             }
         }
     }
 }
 
-/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+/* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
+ * adds without waiting for peers, otherwise all others. Returns where they end. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
-    dpari_hx_walk w;
-    dpar_transfer t;
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
+        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
-                 k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            if (walk.own_first != own_first) {
+                continue;
+            }
+            for (k = 0; k < parts; k++) {
+                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                at++;
+                if (transfer.peer != x->rank) {
+                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -998,118 +1138,145 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
     return at;
 }
 
-/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+/* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
+ * on. Returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
-    dpari_hx_step *p = &x->step[s];
+    dpari_hx_step *step = &x->step[s];
     int32_t i;
-    p->r = at;
+    step->r = at;
     dpari_hx_list_receives(x, s, 0);
-    at += p->self;
-    p->self = 0;
+    at += step->self;
+    step->self = 0;
     for (i = 0; i < x->peers; i++) {
         x->peer[i].flow[s].first = at;
         at += x->peer[i].flow[s].boxes;
         x->peer[i].flow[s].boxes = 0;
     }
     dpari_hx_list_receives(x, s, 1);
-    p->r_items = at - p->r;
-    p->s = at;
+    step->r_items = at - step->r;
+    step->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->own_first = at - p->s;
+    step->own_first = at - step->s;
     at = dpari_hx_list_sends(x, s, at, 0);
-    p->s_items = at - p->s;
+    step->s_items = at - step->s;
     return at;
 }
 
-/* Steps of both modes that have one line pack into the same memory: those who have read it in
- * either mode must be done with it. */
+/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
+ * therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *x)
 {
     int32_t s, t, i;
     for (s = 0; s < x->steps; s++) {
         for (t = 0; t < x->steps; t++) {
-            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
-                const dpari_hx_flow *w = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            if (x->step[s].line != x->step[t].line) {
+                continue;
+            }
+            for (i = 0; i < x->peers; i++) {
+                const dpari_hx_flow *flow = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
 }
 
-/* Assigns positions in this rank's staging memory: to what it packs, by step, the same for both
- * modes, and to what it receives in messages. */
+/* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
+ * to what it receives in messages: by step and peer, the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory again for the adjoint's steps */
-            gives = comes = 0;
+        if (s == x->forward) { /* the steps of the adjoint use the same memory */
+            gives = 0;
+            comes = 0;
         }
         x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
-            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
+            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = gives;
-                w->in_at[mode] = comes;
-                x->lends[mode] |= w->out_direct[mode] > 0;
+                flow->out_at[mode] = gives;
+                flow->in_at[mode] = comes;
+                x->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->step[s].alone &= w->boxes + w->sends == 0;
+            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            x->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+            if (x->peer[i].world < 0) {
+                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            }
         }
         x->turn = dpari_most(x->turn, gives);
         x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *f = &x->field[x->item[k].field];
-        if (dpari_hx_mem(f)) {
+        const dpar_halo_field *field = &x->field[x->item[k].field];
+        if (dpari_hx_mem(field)) {
             x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
+/* Returns the bytes of the references to this rank's arrays, in whole lines. */
 static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
- * it), what comes by messages. */
+/* Returns the first field that is not in the communicator's memory, or x->fields if all are. */
+static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
+{
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
+            break;
+        }
+    }
+    return i;
+}
+
+/* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
+ * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
+ * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->c;
+    dpar_comm *of = x->world ? x->node : x->comm;
     int64_t turns = 2;
     void *memory = NULL;
-    dpar_status st;
-    int32_t i;
-    x->in_order = !x->world && x->c->mem != NULL;
+    dpar_status status;
+    int32_t outside = 0;
+    x->in_order = !x->world && x->comm->mem != NULL;
     x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
                of->engine.alloc_shared != NULL;
     turns += x->nears;
-    for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
+    if (x->in_order) {
+        outside = dpari_hx_first_outside(x);
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears
-             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-             : dpar_comm_alloc(of, x->memory_bytes, &memory);
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, of->why.text);
+    if (x->nears) {
+        status = of->engine.alloc_shared(of, x->memory_bytes, x->in_order && outside == x->fields,
+                                         &memory);
+    } else {
+        status = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    }
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
-    if (x->in_order && i < x->fields) {
-        return dpari_wrong(why, "field %d of rank %d is not in the memory of its communicator", i,
-                           x->rank);
+    if (x->in_order && outside < x->fields) {
+        return dpari_wrong(
+            why,
+            "field %d of rank %d must be in the communicator's memory: its mem must be "
+            "comm->mem",
+            outside, x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -1119,151 +1286,198 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+/* Records where the parts of field f are, as addresses for this rank and as references for its
+ * peers. */
 static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
     x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (x->world) {
+    if (x->world) { /* a reference of 0 is no array, or one that peers cannot read */
         x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
         x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
     }
 }
 
+/* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
+ * staging memory if this rank's device can reach it. record: what the peer has sent. */
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *x, dpari_hx_peer *peer,
+                                       const int64_t *record, dpar_why *why)
+{
+    unsigned char *memory;
+    if (peer->world >= 0) {
+        memory = (unsigned char *)dpari_at(x->world, (uint64_t)record[6]);
+        if (memory == NULL) {
+            dpar_text text;
+            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_put_unmapped(&text, x->world, (uint64_t)record[6]);
+            return DPAR_E_MEMORY;
+        }
+        peer->line = (dpari_hx_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
+        peer->staging = memory + (x->staging - x->memory);
+        peer->turn = record[5];
+        return DPAR_OK;
+    }
+    if (record[7] && x->nears) { /* both must reach the other's memory */
+        peer->staging =
+            (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
+        peer->reached = peer->staging != NULL;
+        peer->turn = record[5];
+    }
+    if (peer->reached) {
+        x->peer_of[x->comm->size + x->reached] = peer->rank;
+        x->reached++;
+    }
+    return DPAR_OK;
+}
+
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
-    dpar_status st;
+    dpar_status status;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {
         int64_t *r = dpari_hx_to_peer(x, i, words);
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            r[0] = (int64_t)w->hash[1];
-            r[1] = (int64_t)w->hash[0];
-            r[2] = w->out_at[0];
-            r[3] = w->out_bytes[0];
-            r[4] = w->out_bytes[1];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
+            r[1] = (int64_t)flow->hash[0];
+            r[2] = flow->out_at[0]; /* the same in both modes */
+            r[3] = flow->out_bytes[0];
+            r[4] = flow->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
+            /* 1 if this rank's device reaches the peer's memory */
+            r[7] = x->nears &&
+                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
         }
     }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        dpari_hx_peer *p = &x->peer[i];
+    status = dpari_hx_exchange_records(x, words);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
         const int64_t *r = x->record + i * words;
-        if (p->world >= 0) {
-            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
-            if (memory == NULL) {
-                dpar_text t;
-                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
-                return DPAR_E_MEMORY;
-            }
-            p->line = (dpari_hx_line *)(void *)memory;
-            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
-            p->staging = memory + (x->staging - x->memory);
-            p->turn = r[5];
-        } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
-            p->reached = p->staging != NULL;
-            p->turn = r[5];
-        }
-        if (p->reached) {
-            x->peer_of[x->c->size + x->reached++] = p->rank;
+        status = dpari_hx_reach_peer(x, peer, r, why);
+        if (status != DPAR_OK) {
+            return status;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *w = &p->flow[s];
-            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
-                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks %d and %d do not agree on what they exchange: their grids "
-                                 "differ",
-                                 x->rank, p->rank);
+            dpari_hx_flow *flow = &peer->flow[s];
+            if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
+                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
+                return dpari_say(
+                    DPAR_E_MISMATCH, why,
+                    "ranks %d and %d expect different boxes from each other: their grids differ",
+                    x->rank, peer->rank);
             }
-            if (p->world >= 0 || p->reached) {
-                w->in_at[0] = w->in_at[1] = r[2];
+            if (peer->world >= 0 || peer->reached) {
+                flow->in_at[0] = r[2];
+                flow->in_at[1] = r[2];
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
+/* Pins all memory of the plan for the devices that hold fields. */
 static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
-    const dpar_status st = dpari_hx_pin_all(x, 1);
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
-                                     x->memory_bytes, dpar_status_text(st));
+    const dpar_status status = dpari_hx_pin_all(x, 1);
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                     x->rank, x->memory_bytes, dpar_status_text(status));
 }
 
+/* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
+static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
+{
+    dpar_status status;
+    int32_t i, s;
+    for (i = 0; i < x->fields; i++) {
+        dpari_hx_bind_field(x, i);
+    }
+    x->version = 1;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = 1;
+    }
+    status = dpari_hx_exchange_places(x, why);
+    if (status == DPAR_OK) {
+        status = dpari_hx_pin_plan(x, why);
+    }
+    return dpari_agree(x->comm, status, why);
+}
+
+/* The collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
-    int32_t i, s;
+    int32_t s;
     int64_t at = 0;
-    dpar_status st = dpari_hx_find_node(x);
-    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, x->c->why.text);
+    dpar_status status = dpari_hx_find_node(x);
+    if (status == DPAR_OK) {
+        status = dpari_hx_exchange_arrays(x);
+    }
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, x->comm->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
-    if (st == DPAR_OK) {
-        for (i = 0; i < x->fields; i++) {
-            dpari_hx_bind_field(x, i);
-        }
-        x->version = 1;
-        for (s = 0; s < x->steps && x->world; s++) {
-            x->line[s].version = 1;
-        }
-        st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
+    if (status == DPAR_OK) {
+        status = dpari_hx_connect(x, why);
     }
-    if (st != DPAR_OK) {
+    if (status != DPAR_OK) {
         if (x->memory) {
             (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
         }
-        return st;
+        return status;
     }
     dpari_hx_finish_items(x);
     return DPAR_OK;
 }
 
-/* Finds out whether peers can read this rank's arrays in place. For arrays that are bound later,
- * either all can, if `later` asks for it, or none. */
+/* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
+ * bound later, their memory is not known yet: peers then read them in place only if the method is
+ * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
-    const int32_t way = x->options.method;
-    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    const int32_t method = x->options.method;
+    const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
+    const int shares = x->world && allowed;
     int32_t i;
     for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *f = &x->field[i];
-        dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
-                               (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
-                               dpari_ref(x->world, f->compact_halo, 1) != 0;
+        const dpar_halo_field *field = &x->field[i];
+        dpari_hx_array_of(&x->array[i], field, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
+                               (later || dpari_ref(x->world, field->data, 1) != 0);
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
+                               dpari_ref(x->world, field->compact_halo, 1) != 0;
     }
 }
 
-/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
-static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: as
+ * dpari_hx_disjoint returns it. */
+static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
     int64_t within;
     int32_t p;
-    for (p = 0; p < 2 * n && w; p++) {
+    if (!world) {
+        return DPAR_OK;
+    }
+    for (p = 0; p < 2 * n; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
-            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            !dpari_heap_holds(world, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
                 why,
                 "field %d: its elements on rank %d extend over %ld bytes, but the allocation "
@@ -1275,102 +1489,104 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
 }
 
 /* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
-static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                           const dpari_hx_size *z, void *memory, int64_t need,
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *size, void *memory, int64_t need,
                                            dpar_why *why)
 {
-    const dpar_comm *node = c->node ? c->node : c;
+    const dpar_comm *node = comm->node ? comm->node : comm;
     int64_t bytes, *span;
-    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status =
+        dpari_hx_clear_of(desc->field, size->fields, comm->rank, memory, need, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    span = dpari_hx_layout(z, memory, &bytes)->span;
-    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
-    if (st != DPAR_OK) {
-        return st;
+    span = dpari_hx_layout(size, memory, &bytes)->span;
+    status = dpari_hx_disjoint(desc->field, size->fields, comm->rank, span, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, size->fields, comm->rank, span,
+                               why);
 }
 
-/* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
-static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                         int32_t later, dpari_hx_size *z, int64_t *need,
+/* The local part of planning: checks the descriptor, and provides and checks the memory. */
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
 {
-    dpar_status st = dpari_hx_judge(c, desc, z, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_hx_check_desc(comm, desc, size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpari_hx_layout(z, NULL, need);
+    (void)dpari_hx_layout(size, NULL, need);
     /* Pages of the host, because the memory of the communicator may be on a device. */
-    st = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
-    if (st != DPAR_OK || later) {
-        return st;
+    status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
+    if (status != DPAR_OK || later) {
+        return status;
     }
-    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+    return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
-/* Lays the plan out in its memory, as far as this rank knows it without the others. */
-static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
-                                              const dpari_hx_size *z, void *memory, int64_t need)
+/* Lays the plan out in its memory, and fills in what this rank knows without the others. */
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *size, void *memory, int64_t need)
 {
     dpar_halo_plan *x;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(z, memory, &bytes);
-    x->c = c;
-    x->node = c->node ? c->node : c;
+    x = dpari_hx_layout(size, memory, &bytes);
+    x->comm = comm;
+    x->node = comm->node ? comm->node : comm;
     x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = *desc;
     x->options.field = x->field;
-    x->rank = c->rank;
+    x->rank = comm->rank;
     x->wide = dpari_os_wide();
     x->fields = desc->field_count;
-    x->steps = z->steps;
-    x->items = z->items;
+    x->steps = size->steps;
+    x->items = size->items;
     for (i = 0; i < x->fields; i++) {
         x->field[i] = desc->field[i];
         x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(z, i);
+        x->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = z->forward;
-    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    x->forward = size->forward;
+    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return x;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                                int32_t later, dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
-    dpari_hx_size z;
+    dpari_hx_size size;
     void *memory = NULL;
     int64_t need = 0;
-    dpar_status st;
-    if (!c) {
+    dpar_status status;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
     if (desc && plan) {
-        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, why);
+        status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
-        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+        status = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
     }
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
-    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
-        st = dpari_hx_agree_on_order(c, &z, why);
+    status = dpari_agree_on(comm, status, "halo", dpari_hx_state, desc, why);
+    if (status == DPAR_OK && !desc->ordered && !desc->shared) {
+        status = dpari_hx_agree_on_order(comm, &size, why);
     }
-    if (st == DPAR_OK) {
-        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+    if (status == DPAR_OK) {
+        x = dpari_hx_describe_plan(comm, desc, &size, memory, need);
         x->owned = desc->memory == NULL ? memory : NULL;
         dpari_hx_own_arrays(x, later);
         dpari_hx_mark_peers(x);
-        st = dpari_hx_plan(x, why);
+        status = dpari_hx_plan(x, why);
     }
-    if (st != DPAR_OK) {
-        return dpari_object_failed(st, desc ? desc->memory : NULL, memory, need, why);
+    if (status != DPAR_OK) {
+        return dpari_object_failed(status, desc ? desc->memory : NULL, memory, need, why);
     }
     *plan = x;
     return DPAR_OK;
@@ -1383,32 +1599,50 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+/* Names the arrays that are not NULL, for a message. */
+static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
+{
+    if (data && halos) {
+        return "data and halos";
+    }
+    if (data) {
+        return "data only";
+    }
+    return halos ? "halos only" : "no array";
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
                                                     void *halos)
 {
-    dpari_hx_array *a;
+    dpari_hx_array *array;
     int32_t s;
     if (!x) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= x->fields || x->active) {
+    if (f < 0 || f >= x->fields) {
         return dpari_comm_wrong(
-            x->c, "dpar_halo_plan_bind: field is %d of %d fields, and %d exchanges have not ended",
-            f, x->fields, x->active);
+            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            x->fields - 1);
+    }
+    if (x->active) {
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->c,
-                                "dpar_halo_plan_bind: field %d was planned with %d, this is %d (1: "
-                                "data, 2: halos, 3: both)",
-                                f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-                                (data != NULL) + 2 * (halos != NULL));
+        return dpari_comm_wrong(x->comm,
+                                "dpar_halo_plan_bind: field %d was planned with %s, but this call "
+                                "passes %s",
+                                f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
+                                dpari_hx_given(data, halos));
     }
-    a = &x->array[f];
-    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &x->array[f];
+    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c,
+            x->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);

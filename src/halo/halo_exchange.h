@@ -62,9 +62,9 @@
  *     }
  * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
  * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
- * dpar_comm_alloc are exchanged fastest, if they are of c or of another communicator of its world
- * (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report shows.
- * The message of an error is in `why`, or in c->why for functions without it.
+ * dpar_comm_alloc are exchanged fastest, if they are of comm or of another communicator of its
+ * world (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report
+ * shows. The message of an error is in `why`, or in comm->why for functions without it.
  *
  * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
  * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
@@ -123,9 +123,9 @@ typedef struct dpar_halo_field {
                            has slab after slab (dpar_halo_slab), each dense in C order with
                            components last */
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
-     * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
-     * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
-     * does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
+     * long as the plan. NULL for host memory. It may differ from rank to rank. If comm has a memory
+     * of its own and sends everything by messages (no ranks share memory), it is comm->mem. The
+     * host then does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
@@ -222,21 +222,21 @@ DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_d
  * common with other fields; neither is checked.
  *
  * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
- * place, and the new one is not. The message is in c->why. Costs O(1). */
+ * place, and the new one is not. The message is in comm->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
 /* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
  * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
- * Collective, in the same order on all ranks of c, but ranks wait only for their peers. A rank may
- * wait here for peers that have not yet read what it packed two exchanges ago. Several plans may be
- * in progress at a time, also over the same fields if none writes what another one reads. If the
- * messages of a plan are sent in several steps, the next begin over c posts those that are left and
- * waits for what they need.
+ * Collective, in the same order on all ranks of comm, but ranks wait only for their peers. A rank
+ * may wait here for peers that have not yet read what it packed two exchanges ago. Several plans
+ * may be in progress at a time, also over the same fields if none writes what another one reads. If
+ * the messages of a plan are sent in several steps, the next begin over comm posts those that are
+ * left and waits for what they need.
  *
  * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
- * message is in c->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun the
- * adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin and
- * end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
+ * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
+ * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
+ * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
  * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
@@ -253,7 +253,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
- * now and then between tiles of the core. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
+ * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
  * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 /* Waits until halos are filled and own cells may be written again. Several plans in progress end in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
+/* halo_open - functions of halo_exchange.c for other headers, beyond halo_exchange.h. Private. */
 #ifndef DPARI_HALO_HALO_OPEN_H
 #define DPARI_HALO_HALO_OPEN_H
 
@@ -8,7 +8,7 @@
 
 /* Makes a plan as dpar_halo_plan_make does. With `later` 1 the arrays are bound before the first
  * exchange, and `data` only tells whether a field has an array on this rank. */
-DPARI_API dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc, int32_t later,
+DPARI_API dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc, int32_t later,
                                     dpar_halo_plan **plan, dpar_why *why);
 /* Computes how many bytes of memory a plan needs on this rank, for objects that put plans into
  * memory of their own. Local. The addresses of arrays are not read. */

@@ -11,62 +11,68 @@
 #include "../comm/mem.h"
 #include "../index/halo.h"
 
-/* ---- fields -----------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The table of a field; NULL: the host's memory. */
-DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+/* A table without `move` is that of the host's memory. */
+DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
-    return f->mem && f->mem->move ? f->mem : NULL;
+    return field->mem && field->mem->move ? field->mem : NULL;
 }
 
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field)
 {
-    return f->components > 0 ? f->components : 1;
+    return field->components > 0 ? field->components : 1;
 }
 
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field)
 {
-    return f->wire_type != DPAR_TYPE_NONE ? f->wire_type : f->type;
+    return field->wire_type != DPAR_TYPE_NONE ? field->wire_type : field->type;
 }
 
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field)
 {
-    return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
+    if (field->pair == DPAR_HALO_PAIR_U) {
+        return field + 1;
+    }
+    return field->pair == DPAR_HALO_PAIR_V ? field - 1 : NULL;
 }
 
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn)
 {
-    return f->pair != 0 && (turn & 1) != 0;
+    return field->pair != 0 && (turn & 1) != 0;
 }
 
-/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+/* Turned by 1 the pair (u, v) is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn)
 {
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
-    return f->vector && (turn == 2 || turned);
+    const int turned = field->pair != 0 && turn == (field->pair == DPAR_HALO_PAIR_U ? 1 : 3);
+    return field->vector && (turn == 2 || turned);
 }
 
-/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 {
     int32_t d;
-    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
-        if (!(h->periodic >> d & 1u)) {
+    if (halo->folds || halo->poles || halo->cube) {
+        return;
+    }
+    for (d = 0; d < box->dims; d++) {
+        if (!(halo->periodic >> d & 1u)) {
             box->lo[d] = dpari_most(box->lo[d], 0);
-            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(halo, d));
         }
     }
 }
 
-DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+/* On a rank without own points, the empty own box is at the first point of the local box, where the
+ * array begins. */
+DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
     int32_t d;
-    if (!dpar_halo_box(h, rank, all)) {
+    if (!dpar_halo_box(halo, rank, all)) {
         return 0;
     }
-    if (!dpar_halo_owned(h, rank, own)) {
+    if (!dpar_halo_owned(halo, rank, own)) {
         *own = *all;
         for (d = 0; d < all->dims; d++) {
             own->hi[d] = own->lo[d];
@@ -75,87 +81,92 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
     return 1;
 }
 
-DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field)
 {
-    return f->array_halo ? f->array_halo : f->halo;
+    return field->array_halo ? field->array_halo : field->halo;
 }
 
-/* The array as `rank` holds it, when origin and strides are the defaults. */
-DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+/* Describes the array as `rank` holds it if origin and strides are the defaults: dense in C order,
+ * with its halo unless that is compact. */
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
+                                   int32_t rank)
 {
-    dpar_box own, all, first, whole; /* these two: of the array */
-    int64_t step = dpari_hx_components(f);
+    dpar_box own, all;     /* of the halo to exchange */
+    dpar_box first, whole; /* of the halo that the array has */
+    int64_t step = dpari_hx_components(field);
     int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->h = f->halo;
-    a->rank = rank;
-    a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
-                dpari_hx_boxes(dpari_hx_array_halo(f), rank, &first, &whole);
-    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
-        a->low[d] = own.lo[d] - all.lo[d];
-        a->own[d] = own.hi[d] - own.lo[d];
-        a->inner[d] = own.lo[d] - first.lo[d];
-        a->origin[d] = f->compact_halo ? 0 : own.lo[d] - whole.lo[d];
-        a->stride[d] = step;
-        step *= f->compact_halo ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+    dpari_zero(array, sizeof *array);
+    array->halo = field->halo;
+    array->rank = rank;
+    array->component = 1;
+    array->exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
+                    dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    for (d = field->halo->grid.dims - 1; d >= 0 && array->exists; d--) {
+        array->low[d] = own.lo[d] - all.lo[d];
+        array->own[d] = own.hi[d] - own.lo[d];
+        array->inner[d] = own.lo[d] - first.lo[d];
+        array->origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
+        array->stride[d] = step;
+        step *= field->compact_halo ? dpari_most(array->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
-DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field)
 {
     int32_t d;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        if (f->stride[d] != 0) {
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        if (field->stride[d] != 0) {
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
+                                      int32_t rank)
 {
     int32_t d;
-    dpari_hx_dense(a, f, rank);
-    a->compact = f->compact_halo != NULL;
-    a->elsewhere = dpari_hx_mem(f) != NULL;
-    a->component = f->component_stride != 0 ? f->component_stride : 1;
-    if (dpari_hx_strided(f)) {
-        for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->first[d] + a->inner[d];
-            a->stride[d] = f->stride[d];
+    dpari_hx_dense(array, field, rank);
+    array->compact = field->compact_halo != NULL;
+    array->elsewhere = dpari_hx_mem(field) != NULL;
+    array->component = field->component_stride != 0 ? field->component_stride : 1;
+    if (dpari_hx_strided(field)) {
+        for (d = 0; d < field->halo->grid.dims; d++) {
+            array->origin[d] = field->first[d] + array->inner[d];
+            array->stride[d] = field->stride[d];
         }
     }
 }
 
-/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
+/* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
+ * points in all other dims. */
+DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *field)
 {
-    const dpar_halo *h = f->halo;
+    const dpar_halo *halo = field->halo;
     int32_t d;
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->window[d].kernel != 0) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->window[d].kernel != 0) {
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->compact_halo &&
-           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
+    return !halo->folds && !halo->poles && !halo->cube && !halo->owner && !field->compact_halo &&
+           (halo->shape != DPAR_STENCIL_EDGES || halo->grid.dims <= 2);
 }
 
-/* ---- where boxes lie --------------------------------------------------------------------------
- */
+/* ---- places of boxes ------------------------------------------------------------------------- */
 
-/* The slab of the compact form that a box begins in; elements before it. */
-static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                                    dpar_box *slab, int64_t *before)
+/* Finds the slab of a compact halo in which a box begins, in local points, and the number of
+ * elements before that slab. Returns 0 if there is none. */
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *array, const int64_t *at,
+                                    int32_t components, dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;
     *before = 0;
-    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+    if (!dpari_hx_boxes(array->halo, array->rank, &own, &all)) {
         return 0;
     }
-    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+    for (n = 0; dpar_halo_slab(array->halo, array->rank, n, slab); n++) {
         int64_t points = 1;
         int inside = 1;
         for (d = 0; d < slab->dims; d++) {
@@ -173,40 +184,40 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
 }
 
 /* Finds the place in an array of the box that begins at local point at[]. */
-DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
-                                         int32_t components, dpari_hx_spot *p)
+DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int64_t *at,
+                                         int32_t components, dpari_hx_spot *spot)
 {
-    const int32_t dims = a->h->grid.dims;
+    const int32_t dims = array->halo->grid.dims;
     int32_t d, own = 1;
     dpar_box slab;
     int64_t step = components;
     for (d = 0; d < dims; d++) {
-        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+        own = own && at[d] >= array->low[d] && at[d] < array->low[d] + array->own[d];
     }
-    p->part = DPARI_HX_OWN;
-    p->at = 0;
-    p->stride[dims] = a->component;
-    if (a->compact && !own) {
-        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
-            p->part = -1; /* where a star has nothing */
+    spot->part = DPARI_HX_OWN;
+    spot->at = 0;
+    spot->stride[dims] = array->component;
+    if (array->compact && !own) {
+        if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
+            spot->part = -1; /* a corner, which a star does not have */
             return;
         }
-        p->part = DPARI_HX_HALOS;
-        p->stride[dims] = 1;
+        spot->part = DPARI_HX_HALOS;
+        spot->stride[dims] = 1;
         for (d = dims - 1; d >= 0; d--) {
-            p->stride[d] = step;
-            p->at += (at[d] - slab.lo[d]) * step;
+            spot->stride[d] = step;
+            spot->at += (at[d] - slab.lo[d]) * step;
             step *= slab.hi[d] - slab.lo[d];
         }
         return;
     }
     for (d = 0; d < dims; d++) {
-        p->stride[d] = a->stride[d];
-        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+        spot->stride[d] = array->stride[d];
+        spot->at += (array->origin[d] + at[d] - array->low[d]) * array->stride[d];
     }
 }
 
-/* Returns the bytes of a box that are contiguous. */
+/* Extends the run by any dim whose stride continues it, until no dim does. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {
@@ -228,25 +239,30 @@ DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    return x->part[it->mine] + it->mine_at;
+    return x->part[item->mine] + item->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
+    const dpari_hx_peer *peer = &x->peer[item->peer < 0 ? 0 : item->peer];
+    if (item->peer < 0) {
+        return x->part[item->theirs];
     }
-    if (it->direct) {
-        return p->at[it->theirs];
+    if (item->direct) {
+        return peer->at[item->theirs];
     }
-    return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    if (peer->world >= 0 || peer->reached) {
+        return peer->staging + dpari_hx_parity(x) * peer->turn;
+    }
+    return x->arrivals;
 }
 
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
+                                                  const dpari_hx_item *item)
 {
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+    return dpari_hx_base(x, item) + (item->direct ? item->theirs_at : item->take_at);
 }

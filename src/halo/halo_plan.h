@@ -69,7 +69,7 @@ typedef struct dpari_hx_line {
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
-    const dpar_halo *h;
+    const dpar_halo *halo;
     int32_t rank, compact;
     int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
@@ -182,7 +182,8 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *c, *node;
+    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
@@ -190,7 +191,7 @@ struct dpar_halo_plan {
     dpari_hx_array *array;
     unsigned char **part; /* two for each field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in c of each rank of the node, or of each that is
+    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
      * reached */
     int32_t *peer_of;
     dpari_hx_item *item;

@@ -2,9 +2,10 @@
 /* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
- * peers will read are requested early, because they are the slowest part of a small exchange.
- * Called at the end of planning, and again if the op of an adjoint changes. */
+ * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
+ * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
+ * changes. */
 #include "halo_prepare.h"
 
 #include "../base/arith.h"
@@ -13,126 +14,159 @@
 #include "halo_beside.h"
 #include "halo_plan.h"
 
-/* ---- loops ------------------------------------------------------------------------------------
- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
-/* Its loops: giving, taking with `op`. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+/* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *f = &x->field[it->field];
-    const int32_t wire = dpari_hx_wire(f);
-    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
-    dpari_stride_piece p;
+    const dpar_halo_field *field = &x->field[item->field];
+    const int32_t wire = dpari_hx_wire(field);
+    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    dpari_stride_piece piece;
     int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = it->dims;
-    for (d = 0; d < it->dims; d++) {
-        p.extent[d] = it->extent[d];
-        p.to[d] = it->own_step[d];
-        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    dpari_zero(&piece, sizeof piece);
+    piece.dims = item->dims;
+    for (d = 0; d < item->dims; d++) {
+        piece.extent[d] = item->extent[d];
+        piece.to[d] = item->own_step[d];
+        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
     }
-    p.to_type = f->type;
-    p.from_type = it->direct ? f->type : wire;
-    p.through = wire;
-    p.op = op;
-    p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
-    p.beside = op == DPAR_SUM ? it->beside : 0;
-    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
-    p.wide = x->wide;
-    dpari_stride_prepare(&it->take, &p);
-    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
-    p.back = 0;
-    p.beside = 0;
-    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
-    p.op = DPAR_COPY;
-    p.negate = 0;
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->dense[d];
-        p.from[d] = it->own_step[d];
+    piece.to_type = field->type;
+    piece.from_type = item->direct ? field->type : wire;
+    piece.through = wire;
+    piece.op = op;
+    piece.negate = item->negate;
+    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    piece.back =
+        item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
+    piece.beside = op == DPAR_SUM ? item->beside : 0;
+    piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
+    piece.wide = x->wide;
+    dpari_stride_prepare(&item->take, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.back = 0;
+    piece.beside = 0;
+    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
+     * and become 0 when they have been packed. */
+    piece.clear = op == DPAR_COPY;
+    piece.op = DPAR_COPY;
+    piece.negate = 0;
+    for (d = 0; d < item->dims; d++) {
+        piece.to[d] = item->dense[d];
+        piece.from[d] = item->own_step[d];
     }
-    p.to_type = wire;
-    p.from_type = f->type;
-    dpari_stride_prepare(&it->give, &p);
+    piece.to_type = wire;
+    piece.from_type = field->type;
+    dpari_stride_prepare(&item->give, &piece);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+/* Returns the list of an item for when it is taken, or for when it is given. */
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *item, int takes)
 {
-    return takes ? &it->taken : &it->given;
+    return takes ? &item->taken : &item->given;
 }
 
 /* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
-static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 {
-    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
-                 : it->packs && it->give_mate == 0;
+    if (takes) {
+        return item->take_mate == 0 && (item->peer < 0 || !item->direct);
+    }
+    return item->packs && item->give_mate == 0;
 }
 
-/* True if two items may be in the same list. */
+/* True if two items may be in the same list: they need the same loop and, once arrays have been
+ * bound, must be in the same arrays, because the distance between two arrays may change. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
-    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
-           (!x->bound ||
-            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+    const dpari_stride *first = takes ? &a->take : &a->give;
+    const dpari_stride *second = takes ? &b->take : &b->give;
+    if (!dpari_stride_lists_alike(first, second)) {
+        return 0;
+    }
+    if (!x->bound) {
+        return 1;
+    }
+    return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
+/* Returns the bytes from one part of this rank's arrays to another. */
 static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
-/* The entries of b in a list of a; returns how many. */
+/* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
+ * or 0 if b cannot be in a list. */
 static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    return dpari_stride_list(
-        &b->take, mine,
-        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+    if (b->peer < 0) {
+        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+    }
+    return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
- * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
- * for (1.0 -> 1.5 us). */
+/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
+ * are skipped, unless the order of items matters (strict): then the list ends before them. It
+ * matters if values are combined, because the order of sums is documented. It also matters for
+ * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
+ * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
                                int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
-    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    dpari_hx_few *list = dpari_hx_few_of(a, takes);
     const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
-    l->at = at;
+    list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
             dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
         }
         if (runs > 0) {
             of->runs = j == i ? 0 : -1;
-            l->runs += runs;
+            list->runs += runs;
         }
     }
 }
 
-/* The lists of n items that are given or taken one after the other. */
+/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
+ * mate, or is not packed. */
+static int dpari_hx_skips(dpari_hx_item *item, int takes)
+{
+    if (dpari_hx_few_of(item, takes)->runs < 0) {
+        return 1;
+    }
+    if (takes) {
+        return item->take_mate < 0;
+    }
+    return item->give_mate < 0 || !item->packs;
+}
+
+/* Makes the lists of n items that are given or taken one after the other, and sets the distance
+ * from each item to the next one that is not skipped. */
 static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
-    int32_t step = 0; /* from the item before */
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t i;
+    int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -143,39 +177,34 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
         }
     }
     for (i = n - 1; i >= 0; i--) {
-        const dpari_hx_item *it = &item[i];
-        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
-        l->step = 1 + step;
-        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? l->step
-                   : 0;
+        dpari_hx_few_of(&item[i], takes)->step = 1 + skipped;
+        skipped = dpari_hx_skips(&item[i], takes) ? 1 + skipped : 0;
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
-    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
+    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
 }
 
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *p = &x->step[s];
+        const dpari_hx_step *step = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather_sends(x, p, takes);
+            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(x, step, takes);
         }
     }
 }
 
-/* ---- items that go together -------------------------------------------------------------------
- */
+/* ---- pairs of items -------------------------------------------------------------------------- */
 
-/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
- */
+/* True if two items may be opposite sides of a block: they have the same shape and strides, in the
+ * same array, and are moved in the same way. They are then often in the same lines and pages. */
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -213,6 +242,9 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
+/* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
+ * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
+ * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
 static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
@@ -241,9 +273,10 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
- * been packed by then. Both are in the same cache lines, which are then written only once. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
+/* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
+ * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
+ * the step may be made into box a. */
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -255,7 +288,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
         !dpari_hx_mates(a, b)) {
         return 0;
     }
-    for (k = p->s; k < p->s + p->s_items; k++) {
+    for (k = step->s; k < step->s + step->s_items; k++) {
         if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
             return 0;
         }
@@ -263,14 +296,15 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
+/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     int64_t i, j;
-    for (i = p->r; i < p->r + p->r_items; i++) {
+    for (i = step->r; i < step->r + step->r_items; i++) {
         dpari_hx_item *a = &x->item[i];
-        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+        for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
             dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, p, a, b)) {
+            if (dpari_hx_may_wipe(x, step, a, b)) {
                 b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
                 a->wiper = j - i;
                 dpari_hx_prepare(x, b, DPAR_SUM);
@@ -280,29 +314,34 @@ static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
     }
 }
 
-/* ---- rows whose ends are asked for ------------------------------------------------------------
- */
+/* ---- rows whose ends are prefetched ---------------------------------------------------------- */
 
-/* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+/* Returns the number of rows of a box along a dim. Contiguous components belong to the row. */
+static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
 {
     int64_t rows = 1;
     int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    for (d = 0; d < item->dims; d++) {
+        if (d != row && (d != item->dims - 1 || item->own_step[d] != 1)) {
+            rows *= item->extent[d];
+        }
     }
     return rows;
 }
 
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
+/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
+ * -1 if there are more rows than DPARI_HX_ROWS. */
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    for (d = 1; d < item->dims - 1; d++) {
+        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
+        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
+        if (here < least) {
+            row = d;
+        }
     }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+    return dpari_hx_rows(item, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
@@ -312,36 +351,35 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+        const dpari_hx_item *item = &x->item[k];
+        rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all items ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;
     for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *p = &x->step[s];
-        for (k = p->r; k < p->s + p->s_items; k++) {
-            dpari_hx_item *it = &x->item[k];
-            const int sends = k >= p->s;
+        dpari_hx_step *step = &x->step[s];
+        for (k = step->r; k < step->s + step->s_items; k++) {
+            dpari_hx_item *item = &x->item[k];
+            const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            if (it->peer >= 0) {
-                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
-                it->pack_at += w->out_at[give];
-                it->take_at += w->in_at[!give];
+            if (item->peer >= 0) {
+                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                item->pack_at += flow->out_at[give];
+                item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, p);
-        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
-        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+        dpari_hx_wipe_beside(x, step);
+        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
+        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
+        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->asks = dpari_hx_asks(x);

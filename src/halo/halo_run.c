@@ -24,81 +24,90 @@
 #include "halo_plan.h"
 #include "halo_prepare.h"
 
-/* ---- waiting for peers ------------------------------------------------------------------------
- */
+/* ---- waiting for peers ----------------------------------------------------------------------- */
 
+/* Returns the status of the communicators that the plan uses. */
 static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
-    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size; i++) {
+        if (group->world_rank[i] == world) {
+            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
+        }
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+    return -1;
 }
 
+/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
+ * + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
 
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
-static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 {
-    dpar_text_put(t, kind == 1              ? "a forward exchange"
-                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
-                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
-                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
-                                            : "another operation");
+    const char *name = "another operation";
+    switch (kind) {
+    case 1: name = "a forward exchange"; break;
+    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
+    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
+    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
+    default: break;
+    }
+    dpar_text_put(text, name);
 }
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
-                                            const dpari_peer_wait *q)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
+                                            const dpari_peer_wait *wait)
 {
-    dpari_group *g = dpari_group_of(x->node);
-    const dpari_hx_peer *p = &x->peer[peer];
+    dpari_group *group = dpari_group_of(x->node);
+    const dpari_hx_peer *peer = &x->peer[number];
     dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "%s%ld of %d%s%d",
+    dpar_text text;
+    dpar_text_init(&text, why.text, sizeof why.text);
+    dpari_text_print(&text, "%s%ld of %d%s%d",
                      x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
                      x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
-    dpari_put_place(&t, g);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, x->world, p->world);
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
+    dpari_put_place(&text, group);
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&text, " closed the communicator or returned");
+        dpari_put_failed(&text, x->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, x->world, p->world);
+        dpari_put_ending(&text, x->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&t, " did not come in %.1f s; ", q->waited);
-        if (q->links > 0) {
-            dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
-                             p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
+        dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
+        if (wait->links > 0) {
+            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
+                             wait->links > 1 ? "others that wait for it" : "it");
         } else {
-            dpar_text_put(&t, "it");
+            dpar_text_put(&text, "it");
         }
-        dpari_text_print(&t, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
-    } else if (q) {
-        dpari_put_crossed(&t, g, p->world, q->in);
-        dpar_text_put(&t, " instead");
+        dpari_text_print(&text, " has begun exchange #%ld",
+                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
+    } else if (wait) {
+        dpari_put_crossed(&text, group, peer->world, wait->in);
+        dpar_text_put(&text, " instead");
     } else {
-        dpar_text_put(&t, " runs ");
-        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&t, ", rank %d ", x->c->rank);
-        dpari_hx_put_kind(&t, dpari_hx_kind(x));
+        dpar_text_put(&text, " runs ");
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
+        dpari_text_print(&text, ", rank %d ", x->comm->rank);
+        dpari_hx_put_kind(&text, dpari_hx_kind(x));
     }
-    status = dpari_group_break(g, status, why.text);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    status = dpari_group_break(group, status, why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
@@ -107,32 +116,33 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->c) {
-        dpar_comm_abort(x->c, status, x->node->why.text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
     }
     return status;
 }
 
-/* Advances messages and other work that is under way. */
+/* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
-    if (x->node != x->c) {
+    if (x->node != x->comm) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        (void)x->c->engine.progress(x->c, 0);
+        (void)x->comm->engine.progress(x->comm, 0);
     }
 }
 
-/* The time for the plan's timers, or 0 if it keeps none. */
+/* Returns the time if the plan has timers, otherwise 0. */
 static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
+/* Adds the time since `began` to a phase. */
 static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
@@ -140,26 +150,30 @@ static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
     }
 }
 
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
+/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
+ * is late. */
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *p = &x->peer[peer];
-    dpari_peer_wait q;
+    const dpari_hx_peer *peer = &x->peer[number];
+    dpari_peer_wait wait;
     dpar_status status;
-    dpari_zero(&q, sizeof q);
-    q.comm = x->c;
-    q.group = dpari_group_of(x->node);
-    q.peer = p->world;
-    q.ready = &p->line[x->step[x->now].line].ready;
-    q.shift = 8;
-    q.count = x->count;
-    q.progress = dpari_hx_progress;
-    q.exchange = x;
-    status = dpari_peer_await(&q, word, value);
+    dpari_zero(&wait, sizeof wait);
+    wait.comm = x->comm;
+    wait.group = dpari_group_of(x->node);
+    wait.peer = peer->world;
+    wait.ready = &peer->line[x->step[x->now].line].ready;
+    wait.shift = 8;
+    wait.count = x->count;
+    wait.progress = dpari_hx_progress;
+    wait.exchange = x;
+    status = dpari_peer_await(&wait, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK ? status
-                                                              : dpari_hx_fail(x, status, peer, &q);
+    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+        return status;
+    }
+    return dpari_hx_fail(x, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -171,7 +185,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
                                   uint64_t value, int wait)
 {
     double now;
-    dpar_status st;
+    dpar_status status;
     if (DPARI_LOAD(word) >= value) {
         return DPAR_OK;
     }
@@ -183,47 +197,53 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_MORE;
     }
     x->looked = now;
-    st = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
-    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_hx_fail(x, st, peer, NULL);
+    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
+    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        status = dpari_hx_fail(x, status, peer, NULL);
     }
-    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+/* The stages of a step (dpar_halo_plan.stage). */
+enum {
+    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
+    DPARI_HX_COMING,  /* takes messages */
+    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
+    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
+    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+};
 
 /* True if something is received from the peer in this mode. */
-static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
 {
-    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+    return (mode == DPAR_HALO_FORWARD ? flow->boxes : flow->sends) > 0;
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
+static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item)
 {
-    const int64_t size = dpar_type_bytes(x->field[it->field].type);
-    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
-    const unsigned char *at = dpari_hx_mine(x, it);
+    const int64_t size = dpar_type_bytes(x->field[item->field].type);
+    const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, item);
     int64_t index[DPARI_HX_DIMS] = {0};
     int32_t d;
     do {
         dpari_stride_ask_line(at - step);
         dpari_stride_ask_line(at + row);
-        for (d = 0; d < it->dims; d++) {
-            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+        for (d = 0; d < item->dims; d++) {
+            if (d == item->row || (d == item->dims - 1 && item->own_step[d] == 1)) {
                 continue;
             }
-            at += size * it->own_step[d];
-            if (++index[d] < it->extent[d]) {
+            at += size * item->own_step[d];
+            if (++index[d] < item->extent[d]) {
                 break;
             }
-            at -= size * it->own_step[d] * index[d];
+            at -= size * item->own_step[d] * index[d];
             index[d] = 0;
         }
-    } while (d < it->dims);
+    } while (d < item->dims);
 }
 
 /* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
@@ -237,31 +257,32 @@ static void dpari_hx_ask(const dpar_halo_plan *x)
     const int64_t end = last->s + last->s_items;
     int64_t k;
     for (k = 0; k < end && x->asks; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->row >= 0) {
-            dpari_hx_ask_rows(x, it);
+        const dpari_hx_item *item = &x->item[k];
+        if (item->row >= 0) {
+            dpari_hx_ask_rows(x, item);
         }
     }
 }
 
+/* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].given.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
-        if (!it->packs || it->give_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
             continue;
         }
-        if (it->given.runs > 0) {
-            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
-                                  x->part[it->mine]);
-        } else if (it->give_mate > 0) {
-            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
-                                    to + other->pack_at, dpari_hx_mine(x, other));
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, x->spot + item->given.at, item->given.runs, to,
+                                  x->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(x, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(x, other));
         } else {
-            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(x, item));
         }
     }
     if (x->elsewhere) {
@@ -270,23 +291,24 @@ static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
+/* Takes n items, whose senders are ready, into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
     for (k = first; k < first + n; k += x->item[k].taken.step) {
-        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
-        if (it->take_mate < 0) {
+        const dpari_hx_item *item = &x->item[k], *other = item + item->take_mate;
+        if (item->take_mate < 0) {
             continue;
         }
-        if (it->taken.runs > 0) {
-            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
-                                  x->part[it->mine], dpari_hx_base(x, it));
-        } else if (it->take_mate > 0) {
-            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+        if (item->taken.runs > 0) {
+            dpari_stride_run_list(&item->take, x->spot + item->taken.at, item->taken.runs,
+                                  x->part[item->mine], dpari_hx_base(x, item));
+        } else if (item->take_mate > 0) {
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item),
                                     &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
         } else {
-            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+            dpari_stride_run(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item));
         }
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
@@ -294,32 +316,33 @@ static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 
 /* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
  * launch, once the last of them has arrived. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step)
 {
     const double began = dpari_hx_clock(x);
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(x, p->r, p->r_items, 1);
+        dpari_hx_move(x, step->r, step->r_items, 1);
     } else {
-        dpari_hx_move(x, p->s, p->s_items, 1);
+        dpari_hx_move(x, step->s, step->s_items, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->reached > 0) {
-        st = x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
+                                            x->reached, work);
         if (work) {
-            x->messages += st == DPAR_OK;
-        } else if (st >= 0) {
-            x->part_now = st;
-            st = DPAR_OK;
+            x->messages += status == DPAR_OK;
+        } else if (status >= 0) {
+            x->part_now = status;
+            status = DPAR_OK;
         }
     }
-    return st;
+    return status;
 }
 
 /* Lists the receives and then the sends of a step. */
@@ -330,8 +353,8 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     int32_t i, n = 0, pass;
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
             dpar_call *call = &x->call[n];
             if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
                 continue;
@@ -342,67 +365,69 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
             call->root = x->peer[i].rank;
             call->tag = x->options.tag;
             call->count = bytes;
-            call->in = pass ? from + w->out_at[mode] : NULL;
-            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            call->in = pass ? from + flow->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + flow->in_at[mode];
             n++;
         }
     }
     x->messages = n;
     if (n > 0) {
-        const dpar_status st = dpari_batch_checked(x->c, x->call, n, x->work);
-        if (st != DPAR_OK) {
-            return st;
+        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return dpari_hx_meet_near(x, &x->work[n]);
+    return dpari_hx_sync_near(x, &x->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     int32_t i;
     x->now = s;
-    st = dpari_hx_meet_near(x, NULL);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+    status = dpari_hx_sync_near(x, NULL);
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
-        dpari_hx_flow *w = &peer->flow[s];
-        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
-        if (peer->world >= 0 && x->count > 2 && w->packed) {
-            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
+        dpari_hx_flow *flow = &peer->flow[s];
+        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, x->mode);
+        if (peer->world >= 0 && x->count > 2 && flow->packed) {
+            status = dpari_hx_await(x, i, &peer->line[step->line].done, (uint64_t)x->count - 2, 1);
         }
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(x, p->s, p->s_items);
+        dpari_hx_give(x, step->s, step->s_items);
     } else {
-        dpari_hx_give(x, p->r, p->r_items);
+        dpari_hx_give(x, step->r, step->r_items);
     }
-    st = x->elsewhere ? dpari_hx_settle(x) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = x->elsewhere ? dpari_hx_settle(x) : status;
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (p->meets) {
-        dpari_publish(x->world, &x->line[p->line].ready,
+    if (step->meets) {
+        dpari_publish(x->world, &x->line[step->line].ready,
                       (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
     return dpari_hx_post(x, s);
 }
 
+/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
+ * (x->early), and takes what this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
-    const dpari_hx_step *p = &x->step[s];
+    const dpari_hx_step *step = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
     const int offered = forward && s == x->early && x->early > 0;
-    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
+    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
-    if (st == DPAR_OK) {
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
+    if (status == DPAR_OK) {
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->self : step->own_first);
     }
-    return st;
+    return status;
 }
 
 /* True if an exchange of this mode has step s. */
@@ -416,36 +441,36 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
     for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
-        const dpari_hx_step *p = &x->step[s];
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+        const dpari_hx_step *step = &x->step[s];
+        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
     }
     x->next = s;
 }
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
-    dpari_hx_peer *p = &x->peer[i];
-    const dpari_hx_line *line = &p->line[x->step[s].line];
-    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    dpari_hx_peer *peer = &x->peer[i];
+    const dpari_hx_line *line = &peer->line[x->step[s].line];
+    dpar_status status = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
     uint64_t word;
     int32_t f;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
         return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
     }
-    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
+    if (peer->flow[s].in_direct[x->mode] > 0 && line->version != peer->version) {
         for (f = 0; f < 2 * x->fields; f++) {
-            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
-            if (p->refs[f] != 0 && p->at[f] == NULL) {
-                return dpari_hx_unmapped(x, p->refs[f]);
+            peer->at[f] = (const unsigned char *)dpari_at(x->world, peer->refs[f]);
+            if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+                return dpari_hx_unmapped(x, peer->refs[f]);
             }
         }
-        p->version = line->version;
+        peer->version = line->version;
     }
     return DPAR_OK;
 }
@@ -458,20 +483,20 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     for (pass = 0; pass < (wait ? 2 : 1); pass++) {
         all = DPAR_OK;
         for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            dpar_status st;
-            if (w->taken) {
+            dpari_hx_flow *flow = &x->peer[i].flow[s];
+            dpar_status status;
+            if (flow->taken) {
                 continue;
             }
-            st = dpari_hx_meet(x, i, s, pass);
-            if (st == DPAR_MORE) {
+            status = dpari_hx_await_ready(x, i, s, pass);
+            if (status == DPAR_MORE) {
                 all = DPAR_MORE;
-            } else if (st != DPAR_OK) {
-                return st;
+            } else if (status != DPAR_OK) {
+                return status;
             } else {
-                w->taken = 1;
+                flow->taken = 1;
                 if (x->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(x, w->first, w->boxes);
+                    dpari_hx_take(x, flow->first, flow->boxes);
                 }
             }
         }
@@ -482,12 +507,13 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
     return all;
 }
 
+/* Waits for a message, or with `wait` 0 tests for it. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
-    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    const dpar_status status = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return st;
+    return status;
 }
 
 /* Takes the messages. Receives were posted first, in the order of the peers. */
@@ -496,84 +522,87 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
     for (i = 0; i < x->peers; i++) {
-        dpari_hx_flow *w = &x->peer[i].flow[s];
-        dpar_status st;
-        if (x->peer[i].world >= 0 || x->peer[i].reached || w->in_bytes[x->mode] == 0) {
+        dpari_hx_flow *flow = &x->peer[i].flow[s];
+        dpar_status status;
+        if (x->peer[i].world >= 0 || x->peer[i].reached || flow->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
-        if (w->taken > 1) {
+        if (flow->taken > 1) {
             continue;
         }
-        st = dpari_hx_wait_message(x, n - 1, wait);
-        if (st == DPAR_MORE) {
+        status = dpari_hx_wait_message(x, n - 1, wait);
+        if (status == DPAR_MORE) {
             all = DPAR_MORE;
-        } else if (st != DPAR_OK) {
-            return st;
+        } else if (status != DPAR_OK) {
+            return status;
         } else {
-            w->taken = 2;
+            flow->taken = 2;
             if (x->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(x, w->first, w->boxes);
+                dpari_hx_take(x, flow->first, flow->boxes);
             }
         }
     }
-    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    }
+    return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
  * until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+    for (i = 0; i < x->peers && x->lends[x->mode] && status == DPAR_OK; i++) {
         if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
-                                wait);
+            status = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done,
+                                    (uint64_t)x->count, wait);
         }
     }
-    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
-        st = dpari_hx_wait_message(x, i, wait);
+    for (i = 0; i < x->messages && status == DPAR_OK; i++) {
+        status = dpari_hx_wait_message(x, i, wait);
     }
-    return st;
+    return status;
 }
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
-    const dpari_hx_step *p = &x->step[s];
-    dpar_status st = DPAR_OK;
+    const dpari_hx_step *step = &x->step[s];
+    dpar_status status = DPAR_OK;
     if (x->stage == DPARI_HX_TAKING) {
-        st = dpari_hx_take_shared(x, s, wait);
-        x->stage += st == DPAR_OK;
+        status = dpari_hx_take_shared(x, s, wait);
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
-        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
-        x->stage += st == DPAR_OK;
+    if (x->stage == DPARI_HX_COMING && status == DPAR_OK) {
+        status = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+    if (x->stage == DPARI_HX_ADDING && status == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
+            dpari_hx_take(x, step->s + step->own_first, step->s_items - step->own_first);
         }
         if (x->elsewhere) {
-            dpari_hx_take_elsewhere(x, p);
-            st = dpari_hx_settle(x);
+            dpari_hx_take_elsewhere(x, step);
+            status = dpari_hx_settle(x);
         }
-        if (st != DPAR_OK) {
-            return st;
+        if (status != DPAR_OK) {
+            return status;
         }
-        if (p->meets) {
-            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
+        if (step->meets) {
+            dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
         }
         dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
         x->stage = DPARI_HX_LEAVING;
     }
-    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
-        st = dpari_hx_leave(x, s, wait);
+    if (x->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
+        status = dpari_hx_leave(x, s, wait);
     }
-    return st;
+    return status;
 }
 
 /* True if this rank has messages of steps that have not begun. */
@@ -584,8 +613,9 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
     int32_t s = x->next + (begun ? on : 0), i;
     for (; dpari_hx_has(x, s); s += on) {
         for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 &&
+                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
                 return 1;
             }
         }
@@ -597,19 +627,20 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
  * may then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *x)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
+        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
     }
 }
 
-static void dpari_hx_over(dpar_halo_plan *x)
+/* Marks the exchange as ended. */
+static void dpari_hx_mark_ended(dpar_halo_plan *x)
 {
     x->active = 0;
-    dpari_rest_drop(x->c, x);
+    dpari_rest_drop(x->comm, x);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -619,63 +650,68 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    dpari_hx_over(x);
-    return st;
+    dpari_hx_mark_ended(x);
+    return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
-    } else if (st == DPAR_OK) {
-        dpari_hx_over(x);
+    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
+    } else if (status == DPAR_OK) {
+        dpari_hx_mark_ended(x);
     }
-    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)before;
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        st = dpari_hx_on(x, 1);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        status = dpari_hx_next_step(x, 1);
     }
-    return st;
+    return status;
 }
 
+/* Advances an exchange through all its steps, as far as `wait` allows. */
 static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && x->active) {
-        st = dpari_hx_on(x, wait);
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active) {
+        status = dpari_hx_next_step(x, wait);
     }
-    return st;
+    return status;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
+ * this rank, then the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (x->world) { /* the others may have taken this rank for lost */
-        st = dpari_group_broken(dpari_group_of(x->node));
+        status = dpari_group_broken(dpari_group_of(x->node));
     }
-    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
-    if (st != DPAR_OK) {
+    if (status == DPAR_OK) {
+        status = dpari_hx_broken(x);
+    }
+    if (status != DPAR_OK) {
         dpari_hx_break_both(x);
-        return st;
+        return status;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+        return dpari_comm_wrong(
+            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
     }
-    st = dpari_rest_post(x->c);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_rest_post(x->comm);
+    if (status != DPAR_OK) {
+        return status;
     }
     if (mode == DPAR_HALO_FORWARD) {
         dpari_hx_ask(x);
@@ -686,19 +722,19 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
     x->op = op;
     x->messages = 0;
     if (mode == DPAR_HALO_FORWARD && x->early > 0) {
-        st = dpari_hx_offer(x, x->early);
+        status = dpari_hx_offer(x, x->early);
     }
-    if (st == DPAR_OK) {
+    if (status == DPAR_OK) {
         dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
         x->stage = DPARI_HX_FINISHED;
     }
-    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
-        st = dpari_hx_begin_step(x, x->next);
+    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
+        status = dpari_hx_begin_step(x, x->next);
     }
-    if (st == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+    if (status == DPAR_OK && dpari_hx_unposted(x)) {
+        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
     }
-    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
@@ -706,6 +742,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
+/* If the op is not the one for which the items are prepared, prepares them again. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
@@ -714,12 +751,18 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(x->c, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
+            "DPAR_MIN",
+            op);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
-            return dpari_comm_wrong(x->c, "field %d of %s cannot be combined", i,
-                                    dpar_type_name(x->field[i].type));
+            return dpari_comm_wrong(
+                x->comm,
+                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
+                dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -730,20 +773,24 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
         for (k = 0; k < x->step[s].r_items; k++) {
-            dpari_hx_item *it = &x->item[x->step[s].r + k];
-            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
+            dpari_hx_item *item = &x->item[x->step[s].r + k];
+            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+                item->give.clear = item[item->wiper].take.beside == 0;
+            }
         }
         dpari_hx_gather_sends(x, &x->step[s], 1);
     }
-    x->prepared = x->active ? x->prepared : op;
+    if (!x->active) {
+        x->prepared = op;
+    }
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
 {
-    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
@@ -751,49 +798,52 @@ static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
-    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
+    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
 {
-    const dpar_status st = dpar_halo_plan_begin(x);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_begin(x);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
 {
-    const dpar_status st = dpar_halo_plan_reduce_begin(x, op);
-    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    const dpar_status status = dpar_halo_plan_reduce_begin(x, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 {
-    dpar_status st;
+    dpar_status status;
     if (!x) {
         return DPAR_OK;
     }
-    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
         x->active = x->messages = 0;
     }
-    st = dpari_hx_broken(x);
-    if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
+    status = dpari_hx_broken(x);
+    if (x->active && status == DPAR_OK) {
+        return dpari_comm_wrong(
+            x->comm,
+            "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
+            x->count);
     }
-    if (st == DPAR_OK) {
-        st = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
+    if (status == DPAR_OK) {
+        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        st = dpari_hx_drop(
-            x, st); /* because the end of the communicator would wait for its messages */
+        /* otherwise the end of the communicator would wait for its messages */
+        status = dpari_hx_abandon(x, status);
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->c, x->memory);
-    return dpari_object_end(st, x->owned);
+    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
+    return dpari_object_end(status, x->owned);
 }

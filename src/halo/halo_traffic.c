@@ -7,28 +7,33 @@
 #include "../base/type.h"
 #include "../index/mesh.h"
 
-/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
+ * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
+ * way round. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
-    const dpar_halo *h = x->field[0].halo;
-    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
-    block[0] = a;
-    block[1] = b;
+    const dpar_halo *halo = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
+    int32_t most = 0, i, k;
+    rank[0] = a;
+    rank[1] = b;
     for (k = 0; k < 2; k++) {
-        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
-            if (h->owner[i] == (k ? b : a)) {
-                block[k] = h->grid.mesh.first_rank + i;
+        block[k] = rank[k];
+        for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
+            if (halo->owner[i] == rank[k]) {
+                block[k] = halo->grid.mesh.first_rank + i;
             }
         }
-        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+        if (!dpar_mesh_coords(&halo->grid.mesh, block[k], at[k])) {
             return 0;
         }
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        const dpar_placement *p = &h->grid.axis[i];
-        const int32_t size = h->grid.mesh.axis[i].size;
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        const dpar_placement *placement = &halo->grid.axis[i];
+        const int32_t size = halo->grid.mesh.axis[i].size;
         int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (p->kind == DPAR_PLACEMENT_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+        if (placement->kind == DPAR_PLACEMENT_SHARD && (halo->periodic >> placement->dim & 1u) &&
+            size - n < n) {
             n = size - n;
         }
         most = n > most ? n : most;
@@ -37,40 +42,43 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 }
 
 DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
-                                             dpari_hx_traffic *t)
+                                             dpari_hx_traffic *traffic)
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!x || !t || k < 0 || k > x->peers) {
+    if (!x || !traffic || k < 0 || k > x->peers) {
         return 0;
     }
-    dpari_zero(t, sizeof *t);
+    dpari_zero(traffic, sizeof *traffic);
     peer = k == x->peers ? -1 : k;
-    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
-    t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached ? DPAR_HALO_MESSAGES
-                                                                            : DPAR_HALO_PACKED;
+    traffic->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    traffic->hops = dpari_hx_hops(x, x->rank, traffic->peer);
+    traffic->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached
+                       ? DPAR_HALO_MESSAGES
+                       : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
-        const dpari_hx_step *p = &x->step[s];
-        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        const dpari_hx_step *step = &x->step[s];
+        const int64_t first = peer < 0 ? step->r : step->s,
+                      n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
-            const dpari_hx_item *it = &x->item[i];
-            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const dpari_hx_item *item = &x->item[i];
+            const int32_t type = x->field[item->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
-                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
-            if (it->peer != peer) {
+                item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+            if (item->peer != peer) {
                 continue;
             }
-            t->pieces++;
-            t->bytes += bytes;
-            t->direct += it->packs ? 0 : bytes;
-            t->runs += it->elements * width /
-                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
-                                         it->dims, type);
+            traffic->pieces++;
+            traffic->bytes += bytes;
+            traffic->direct += item->packs ? 0 : bytes;
+            traffic->runs +=
+                item->elements * width /
+                dpari_hx_in_a_row(item->extent, peer < 0 ? item->other_step : item->own_step,
+                                  item->dims, type);
         }
     }
-    if (t->direct > 0) {
-        t->way = DPAR_HALO_DIRECT;
+    if (traffic->direct > 0) {
+        traffic->way = DPAR_HALO_DIRECT;
     }
-    return peer >= 0 || t->pieces > 0;
+    return peer >= 0 || traffic->pieces > 0;
 }

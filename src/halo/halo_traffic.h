@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_traffic - what an exchange moves: to whom, how much and in which way. Private. */
+/* halo_traffic - lists what an exchange moves: the peers, the bytes and the method. Private. */
 #ifndef DPARI_HALO_HALO_TRAFFIC_H
 #define DPARI_HALO_HALO_TRAFFIC_H
 
@@ -8,14 +8,17 @@
 /* What a rank sends to one peer at each exchange. */
 typedef struct dpari_hx_traffic {
     int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int32_t way;    /* DPAR_HALO_MESSAGES, ...; of no meaning for the rank itself */
+    int32_t hops;   /* the most blocks from one rank to the other along any mesh axis; 1 for
+                       neighbours */
     int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
-    int64_t direct; /* of them read where they lie */
-    int64_t runs;   /* pieces of memory in one piece */
+    int64_t bytes;  /* as they are sent; with DPAR_HALO_MESSAGES in one message, or one per step if
+                       the plan is ordered */
+    int64_t direct; /* bytes of these that the peer reads in place */
+    int64_t runs;   /* contiguous pieces of memory */
 } dpari_hx_traffic;
-/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+/* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
+ * none. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 #endif

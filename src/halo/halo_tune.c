@@ -12,31 +12,38 @@
 #include "../comm/os.h"
 #include "halo_plan.h"
 
-/* ---- choosing ---------------------------------------------------------------------------------
- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
-enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
-#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+enum {
+    DPARI_HX_SAMPLES = 9, /* odd, so that one of them is the median */
+    DPARI_HX_TRIES = 12   /* the methods that dpari_hx_try lists */
+};
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds to measure each method */
 
-/* The slowest rank's median; 0 with *st. */
-static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
+/* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
+ * *status. The two samples before those that count warm up: the first, of one exchange, only
+ * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
+static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
     int32_t i, j;
-    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
-        *st = dpar_barrier(x->c, NULL);
+    for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
+        *status = dpar_barrier(x->comm, NULL);
         mine = dpari_os_now();
-        for (k = 0; k < times && *st == DPAR_OK; k++) {
-            *st = dpar_halo_plan_exchange(x);
+        for (k = 0; k < times && *status == DPAR_OK; k++) {
+            *status = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
-        if (*st == DPAR_OK) {
-            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        if (*status == DPAR_OK) {
+            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
-        if (i < 0) { /* the first is cold */
+        if (i == -2) {
+            times = 3;
+            continue;
+        }
+        if (i == -1) {
             times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
-            times = i == -2 ? 3 : times;
             continue;
         }
         for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
@@ -44,84 +51,97 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
         }
         sample[j] = slowest;
     }
-    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+    return *status == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
-/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
- * also ordered. */
-static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
+/* Sets the n-th method to try: messages, packed, direct with long runs of at least 64, 16 or 256
+ * bytes, and automatic. Each is tried unordered if n is even, and ordered if it is odd. */
+static void dpari_hx_try(dpar_halo_plan_desc *desc, int32_t n)
 {
-    o->ordered = n & 1;
-    o->method = n < 2    ? DPAR_HALO_MESSAGES
-                : n < 4  ? DPAR_HALO_PACKED
-                : n < 10 ? DPAR_HALO_DIRECT
-                         : DPAR_HALO_AUTO;
-    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    static const int32_t method[DPARI_HX_TRIES / 2] = {DPAR_HALO_MESSAGES, DPAR_HALO_PACKED,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_DIRECT,
+                                                       DPAR_HALO_DIRECT,   DPAR_HALO_AUTO};
+    static const int32_t run_bytes[DPARI_HX_TRIES / 2] = {0, 0, 64, 16, 256, 0};
+    desc->ordered = n & 1;
+    desc->method = method[n / 2];
+    desc->run_bytes = run_bytes[n / 2];
 }
 
 /* True if all fields can be ordered. The fields have been checked. */
-static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
+static int dpari_hx_all_order(const dpar_halo_plan_desc *desc)
 {
     int32_t k;
-    for (k = 0; k < o->field_count && dpari_hx_can_order(&o->field[k]); k++) {
+    for (k = 0; k < desc->field_count; k++) {
+        if (!dpari_hx_can_order(&desc->field[k])) {
+            return 0;
+        }
     }
-    return !o->shared && k == o->field_count;
+    return !desc->shared;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan_desc *options,
+/* Ties are decided by the order of tries: a method replaces the best one only if it is faster. */
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *options,
                                                     double *seconds, dpar_why *why)
 {
-    dpar_halo_plan_desc o, best;
+    dpar_halo_plan_desc desc, best;
     double least = 0.0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     dpar_why said;
     int32_t i;
     int can_order = 0;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    best = o;
-    o.timers = 0;
-    o.memory = NULL;
-    o.bytes = 0;
-    if (!c) {
+    dpari_zero(&desc, sizeof desc);
+    if (options) {
+        desc = *options;
+    }
+    best = desc;
+    desc.timers = 0;
+    desc.memory = NULL;
+    desc.bytes = 0;
+    if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
-    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+    for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
         double took;
-        dpari_hx_try(&o, i);
-        /* all ranks must try it, or none: compact halos are told apart by rank */
+        dpari_hx_try(&desc, i);
+        /* All ranks must try it, or none. They may differ, because arrays may be compact on some
+         * ranks only. A rank that cannot order its fields fails here with DPAR_E_NONE. */
         said.text[0] = 0;
-        st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
-        st = dpari_agree(c, st, &said);
-        if (st == DPAR_E_NONE) {
-            st = DPAR_OK;
+        if (!options) {
+            status = dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
+        } else if (desc.ordered && !can_order) {
+            status = DPAR_E_NONE;
+        }
+        status = dpari_agree(comm, status, &said);
+        if (status == DPAR_E_NONE) {
+            status = DPAR_OK;
             continue;
         }
-        if (st != DPAR_OK) {
-            return dpari_repeat(st, why, said.text);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, said.text);
         }
-        st = dpar_halo_plan_make(c, &o, &x, why);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpar_halo_plan_make(comm, &desc, &x, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* make has checked the fields */
-        took = dpari_hx_time(x, &st);
-        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
-            best.method = o.method;
-            best.ordered = o.ordered;
-            best.run_bytes = o.run_bytes;
+        if (i == 0) {
+            can_order = dpari_hx_all_order(&desc); /* make has checked the fields */
+        }
+        took = dpari_hx_time(x, &status);
+        if (status == DPAR_OK && (least <= 0.0 || took < least)) {
+            best.method = desc.method;
+            best.ordered = desc.ordered;
+            best.run_bytes = desc.run_bytes;
             least = took;
         }
-        if (st == DPAR_OK) {
-            st = dpar_halo_plan_free(x);
+        if (status == DPAR_OK) {
+            status = dpar_halo_plan_free(x);
         } else {
             (void)dpar_halo_plan_free(x);
         }
     }
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
     }
     *options = best;
     if (seconds) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Walks the boxes that one step of an exchange moves for one field.
  *
- * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
- * extended by the halos that steps before it have filled, which brings edges and corners along.
- * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
- * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
+ * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
+ * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
+ * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * each step several times: to count boxes, to find the peers and to fill in items. */
 #include "halo_walk.h"
 
 #include "../base/arith.h"
@@ -14,54 +15,63 @@
 #include "../index/redistribute.h"
 #include "halo_plan.h"
 
-/* With a dim the halos of those after it travel along, as far as they have images: the last dim
- * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
+/* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
+ * later dims are included, as far as they have images, because the last dim is exchanged first:
+ * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
+ * (halo_plan.h) decide about the cut dim. */
+static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
-    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
-    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+    if (!dpari_hx_boxes(halo, walk->rank, &own, &all)) {
         return;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        const int wraps = (int)(h->periodic >> d & 1u);
-        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
-        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
-        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
-        if (d == w->dim) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        const int wraps = (int)(halo->periodic >> d & 1u);
+        int extends =
+            d > walk->dim && step->along != DPARI_HX_CUT && halo->shape != DPAR_STENCIL_STAR;
+        if (d == cut) {
+            extends = d == walk->cut;
+        }
+        if (d == walk->cut) {
+            walk->own = own.hi[d] - own.lo[d];
+        }
+        if (d == walk->dim) {
+            walk->low[d] = 0;
             continue;
         }
-        if (d == cut ? d == w->cut : rows) {
-            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
-            w->after[d] =
-                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        walk->low[d] = own.lo[d] - all.lo[d];
+        if (extends) {
+            walk->before[d] = wraps ? halo->low[d] : dpari_least(halo->low[d], own.lo[d]);
+            walk->after[d] =
+                wraps ? halo->high[d]
+                      : dpari_least(halo->high[d], dpar_halo_points(halo, d) - own.hi[d]);
         }
-        w->h.low[d] = w->h.high[d] = 0;
+        walk->halo.low[d] = walk->halo.high[d] = 0;
     }
 }
 
-/* Returns what is exchanged: halos, or shared points only. */
-DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
-    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+    return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
 /* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
  * turned), no own point may be the image of another one, and the CPU must compute the sums. */
-static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *step, int32_t moves)
 {
-    const dpar_halo *h = f->halo;
-    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
-           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+    const dpar_halo *halo = field->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD &&
+           !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* The local box, from 0 on. */
-static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+/* Computes the local box of a rank, moved so that it begins at 0. */
+static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
     int32_t d;
-    if (!dpari_hx_boxes(h, rank, &own, local)) {
+    if (!dpari_hx_boxes(halo, rank, &own, local)) {
         return 0;
     }
     for (d = 0; d < local->dims; d++) {
@@ -71,77 +81,81 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
-    dpari_zero(w, sizeof *w);
-    w->h = *f->halo;
-    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
-    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
-    w->rank = rank;
-    w->direction = direction;
-    w->moves = moves;
-    w->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(f, step, moves) &&
-                dpari_hx_local(f->halo, rank, &w->clear);
-    if (step->number >= w->h.grid.dims ||
-        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+    dpari_zero(walk, sizeof *walk);
+    walk->halo = *field->halo;
+    walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
+    walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
+    walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
+    walk->rank = rank;
+    walk->direction = direction;
+    walk->moves = moves;
+    walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
+                   dpari_hx_local(field->halo, rank, &walk->clear);
+    if (step->number >= walk->halo.grid.dims ||
+        (beside && (walk->cut < 0 || walk->halo.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
     }
     if (step->number >= 0) {
-        dpari_hx_widen(w, f->halo, step);
+        dpari_hx_widen(walk, field->halo, step);
     }
-    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
 }
 
-/* The walk itself; of halos beside halos once for those below and once for those above. */
-static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
+/* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
+ * the whole walk twice: next to the halos below, and then next to those above. */
+static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    if (dpar_halo_next(&w->walk, t)) {
+    if (dpar_halo_next(&walk->walk, transfer)) {
         return 1;
     }
-    if (w->cut < 0 || w->above) {
+    if (walk->cut < 0 || walk->above) {
         return 0;
     }
-    w->above = 1;
-    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
-           dpar_halo_next(&w->walk, t);
+    walk->above = 1;
+    return dpar_halo_first(&walk->walk, &walk->halo, walk->rank, walk->direction, walk->moves,
+                           NULL) == DPAR_OK &&
+           dpar_halo_next(&walk->walk, transfer);
 }
 
-static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
+/* Advances to the next box, and extends it as dpari_hx_widen has set. */
+static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t c = w->cut;
+    const int32_t c = walk->cut;
     int32_t d;
     do {
-        if (!dpari_hx_advance(w, t)) {
+        if (!dpari_hx_advance(walk, transfer)) {
             return 0;
         }
-    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
-    for (d = 0; d < t->dims && w->dim >= 0; d++) {
-        t->mine[d] += w->low[d] - w->before[d];
-        t->theirs[d] += w->low[d] - w->before[d];
-        t->extent[d] += w->before[d] + w->after[d];
+    } while (c >= 0 && (walk->above ? walk->after[c] : walk->before[c]) == 0);
+    for (d = 0; d < transfer->dims && walk->dim >= 0; d++) {
+        transfer->mine[d] += walk->low[d] - walk->before[d];
+        transfer->theirs[d] += walk->low[d] - walk->before[d];
+        transfer->extent[d] += walk->before[d] + walk->after[d];
     }
     if (c >= 0) {
-        t->mine[c] += w->above ? w->before[c] + w->own : 0;
-        t->theirs[c] = t->mine[c];
-        t->extent[c] = w->above ? w->after[c] : w->before[c];
+        transfer->mine[c] += walk->above ? walk->before[c] + walk->own : 0;
+        transfer->theirs[c] = transfer->mine[c];
+        transfer->extent[c] = walk->above ? walk->after[c] : walk->before[c];
     }
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible. */
-static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
+ * one dim past the box. */
+static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
-    dpar_box *b = &w->clear;
+    dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* of what is clear */
-    for (d = 0; d < t->dims; d++) {
-        const double n = (double)(b->hi[d] - b->lo[d]);
-        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
-        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+    double least = 0.0; /* the fraction of the clear part that is given up */
+    for (d = 0; d < transfer->dims; d++) {
+        const double n = (double)(box->hi[d] - box->lo[d]);
+        const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
+        const double beyond = (double)(box->hi[d] - transfer->mine[d]) / n;
         if (d == 0 || dpari_leastf(below, beyond) < least) {
             least = dpari_leastf(below, beyond);
             best = d;
@@ -149,76 +163,80 @@ static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
         }
     }
     if (above) {
-        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+        box->hi[best] = dpari_most(transfer->mine[best], box->lo[best]);
     } else {
-        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+        box->lo[best] = dpari_least(transfer->mine[best] + transfer->extent[best], box->hi[best]);
     }
 }
 
 /* True if any point of a box is clear. */
-static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
-            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+    for (d = 0; d < transfer->dims; d++) {
+        if (dpari_most(transfer->mine[d], walk->clear.lo[d]) >=
+            dpari_least(transfer->mine[d] + transfer->extent[d], walk->clear.hi[d])) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
-static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
+ * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
+ * none. */
+static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    const int32_t d = w->side / 2, above = w->side % 2;
-    dpar_transfer *r = &w->rest;
+    const int32_t d = walk->side / 2, above = walk->side % 2;
+    dpar_transfer *r = &walk->rest;
     const int64_t end = r->mine[d] + r->extent[d];
-    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
-    dpar_transfer *upper = above ? t : r;
-    w->side++;
+    const int64_t n = above ? end - walk->clear.hi[d] : walk->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? transfer : r;
+    walk->side++;
     if (n <= 0) {
         return 0;
     }
-    *t = *r;
-    t->extent[d] = n;
+    *transfer = *r;
+    transfer->extent[d] = n;
     r->extent[d] -= n;
     upper->mine[d] += above ? r->extent[d] : n;
     upper->theirs[d] += above ? r->extent[d] : n;
     return 1;
 }
 
-/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
- * first where no peer's box precedes it, because it then need not wait for peers. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
+ * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
+ * before all others without changing the order at any point. */
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
-    w->own_first = 0;
-    if (w->side == 0) {
-        if (!dpari_hx_next_box(w, t)) {
+    walk->own_first = 0;
+    if (walk->side == 0) {
+        if (!dpari_hx_next_box(walk, transfer)) {
             return 0;
         }
-        if (!w->splits || !dpari_hx_is_clear(w, t)) {
+        if (!walk->splits || !dpari_hx_is_clear(walk, transfer)) {
             return 1;
         }
-        if (t->peer != w->rank) {
-            dpari_hx_keep_off(w, t);
+        if (transfer->peer != walk->rank) {
+            dpari_hx_avoid(walk, transfer);
             return 1;
         }
-        w->rest = *t;
+        walk->rest = *transfer;
     }
-    while (w->side < 2 * w->rest.dims) {
-        if (dpari_hx_peel(w, t)) {
+    while (walk->side < 2 * walk->rest.dims) {
+        if (dpari_hx_peel(walk, transfer)) {
             return 1;
         }
     }
-    *t = w->rest;
-    w->side = 0;
-    w->own_first = 1;
+    *transfer = walk->rest;
+    walk->side = 0;
+    walk->own_first = 1;
     return 1;
 }
 
-/* Pairs that turn by one or three quarters go component by component: two items. */
-DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
+ * each is an item of its own. */
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
-    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+    return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_walk - the boxes that one step of an exchange moves for one field: the transfer lists of
- * ../index/halo.h, made wider where a step takes halos along that steps before it have filled, and
- * split where sums need not wait. Private. */
+/* halo_walk - lists the boxes that one step of an exchange moves for one field: the transfer lists
+ * of
+ * ../index/halo.h, extended by halos that earlier steps have filled, and split where sums need not
+ * wait. Private. */
 #ifndef DPARI_HALO_HALO_WALK_H
 #define DPARI_HALO_HALO_WALK_H
 
@@ -9,30 +10,36 @@
 #include "../index/redistribute.h"
 #include "halo_plan.h"
 
+/* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
     dpar_halo_cursor walk;
-    dpar_halo h;
+    dpar_halo halo;
     int32_t rank, direction, moves;
-    int32_t dim;        /* -1: all at once */
-    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
-    int64_t own;        /* points between the two */
+    int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
+    int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
+    int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */
+    int64_t own;   /* own points along the cut dim */
+    /* for each other dim: the width of the halo below the own points, and the points by which boxes
+     * are extended below and above */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* 1 if boxes that a rank sends to itself are split. Then: */
-    int32_t own_first;  /* 1 if this one precedes those of peers */
-    int32_t side;       /* of the box that is being split; 0: none is */
-    dpar_box clear;     /* where no peer has added anything so far */
-    dpar_transfer rest; /* of that box */
+    int32_t splits;    /* 1 if boxes that a rank sends to itself are split. The rest is for these */
+    int32_t own_first; /* 1 if the current box may be added before those of peers */
+    int32_t side;      /* the side of `rest` to split next; 0 if no box is being split */
+    dpar_box clear;    /* a part of the local box to which no peer has added anything so far */
+    dpar_transfer rest; /* the part of a box that is left */
 } dpari_hx_walk;
 
-/* What moves: halos, or shared points alone. */
+/* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
-/* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
+/* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
+ * DPAR_DONE if the step has none. */
 DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
-/* 1: *t is the next box, in the order in which its sums come. */
+/* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
+ * left. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
-/* Items that a box makes. */
+/* Returns the number of items that a box makes. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
 
 #endif

@@ -55,10 +55,10 @@ static void test_fields(dpar_comm *c)
     refuse(c, &fine, 4097, 0, DPAR_E_ARG, "field_count is 4097; it must be 1 to 4096");
     f = fine;
     f.halo = NULL;
-    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no halo");
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: halo is NULL");
     f = fine;
     f.components = -1;
-    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has -1 components");
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: components is -1");
     f = fine;
     f.vector = 1, f.type = DPAR_F8;
     refuse(c, &f, 1, 0, DPAR_E_ARG, "has no sign to change");
@@ -88,11 +88,13 @@ static void test_grids(dpar_comm *c)
     dpar_grid_field field;
     dpar_why why;
     int i, refused = 0;
-    REFUSED(dpar_grid_attach(NULL, data, DPAR_F64, NULL, &why), DPAR_E_ARG, "grid: it is NULL");
+    REFUSED(dpar_grid_attach(NULL, data, DPAR_F64, NULL, &why), DPAR_E_ARG,
+            "dpar_grid_attach: grid is NULL");
     memset(&d, 0, sizeof d);
     d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
     d.expected_count[1] = 3;
-    REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_ARG, "has 4 cells in dim 1, and own[] says 3");
+    REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_ARG,
+            "has 4 cells in dim 1, but expected_count is 3");
     d.expected_count[1] = 0;
     d.cells[0] = d.cells[1] = INT64_C(1) << 30;
     REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_RANGE, "more than 2^56 points");
@@ -104,7 +106,7 @@ static void test_grids(dpar_comm *c)
         refused = dpar_grid_attach(g, many + 2000 + 8 * i, DPAR_F64, &field, &why) == DPAR_E_RANGE;
     }
     CHECK(refused && i > 8);
-    CHECK(strstr(why.text, "arrays have more than") != NULL);
+    CHECK(strstr(why.text, "its arrays have more than") != NULL);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
@@ -134,8 +136,8 @@ static void test_no_memory(dpar_comm *c)
         puts("a limit of memory: not kept, skipped");
         return;
     }
-    CHECK(few_pages_has(&few, "bytes cannot be had"));
-    CHECK(few_pages_has(&few, "bytes for a plan cannot be had"));
+    CHECK(few_pages_has(&few, "bytes cannot be allocated"));
+    CHECK(few_pages_has(&few, "bytes for a plan cannot be allocated"));
 }
 
 /* A work that nobody waited for; a world that ended before its grid. */
@@ -153,14 +155,15 @@ static void test_ends(void)
     d.owns_comm = 1, d.free_why = &why;
     CHECK_INT(dpar_grid_make(part, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_recv(part, data, 1, DPAR_F64, 0, 1, &work), DPAR_OK);
-    REFUSED(dpar_grid_free(g), DPAR_E_ARG, "grid: the close of its communicator: ");
+    REFUSED(dpar_grid_free(g), DPAR_E_ARG,
+            "dpar_grid_free: the grid's communicator was not closed well: ");
     (void)dpar_comm_free(world);
     d.owns_comm = 0, d.free_why = NULL;
     CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_make(world, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_comm_free(world), DPAR_OK);
     REFUSED(dpar_grid_attach(g, data, DPAR_F64, NULL, &why), DPAR_E_ARG,
-            "grid: its world was closed");
+            "dpar_grid_attach: grid was closed with its world");
     (void)dpar_grid_free(g);
 }
 
@@ -191,7 +194,7 @@ static int two_ranks(dpar_comm *c, void *arg)
         refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: array_halo has no points on rank 1");
         f.array_halo = NULL;
         f.data = NULL;
-        refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no array for the halo of rank 1");
+        refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0: data and compact_halo are NULL on rank 1");
     }
     return checks_failed > 0 || arg != NULL;
 }

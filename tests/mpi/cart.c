@@ -110,7 +110,7 @@ static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     d.expected_count[1] += rank == size - 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_ARG);
-    (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, and own[] says %d",
+    (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, but expected_count is %d",
                    size - 1, 19 / parts[1], 19 / parts[1] + 1);
     CHECK(strstr(why.text, words) != NULL);
 }
@@ -133,7 +133,7 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */
     refused(cart, &d, "parts in desc");
     d = good, d.halo = -1; /* of dpar_grid_make */
-    refused(cart, &d, "halo of -1");
+    refused(cart, &d, "the halo is -1 wide below");
     d = good, d.dims = 2;
     refused(MPI_COMM_WORLD, &d, "has no process grid");
     d.parts[0] = size, d.parts[1] = 1; /* said */

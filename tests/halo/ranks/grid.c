@@ -674,33 +674,35 @@ static void refusals(dpar_comm *c)
     good.halo = 1;
     CHECK_INT(dpar_grid_make(NULL, &good, NULL, &why), DPAR_E_ARG);
     refused(c, NULL, DPAR_E_ARG, "NULL");
-    d = good, d.dims = 0, refused(c, &d, DPAR_E_ARG, "0 dims (1 to 6)");
-    d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "7 dims");
-    d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "dim 1 has 0 cells");
-    d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0 has a halo of -2 below");
+    d = good, d.dims = 0, refused(c, &d, DPAR_E_ARG, "desc.dims is 0; it must be 1 to 6");
+    d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "desc.dims is 7");
+    d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "desc.cells[1] is 0");
+    d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0: the halo is -2 wide below");
     d = good, d.halo_high[1] = -1,
-    refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
+    refused(c, &d, DPAR_E_ARG, "dim 1: the halo is 1 wide below and -1 above");
     d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");
-    d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star 2");
+    d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star is 2");
     d = good, d.order = 2, refused(c, &d, DPAR_E_ARG, "order 2");
-    d = good, d.periodic[1] = 2, refused(c, &d, DPAR_E_ARG, "dim 1 is periodic 2");
-    d = good, d.mirror_low[0] = 3, refused(c, &d, DPAR_E_ARG, "mirrors 3 and 0");
+    d = good, d.periodic[1] = 2, refused(c, &d, DPAR_E_ARG, "dim 1: periodic is 2");
+    d = good, d.mirror_low[0] = 3, refused(c, &d, DPAR_E_ARG, "mirror_low 3 and mirror_high 0");
     d = good, d.periodic[0] = d.mirror_high[0] = 1;
-    refused(c, &d, DPAR_E_ARG, "dim 0 is periodic 1 (0, 1) with mirrors 0 and 1");
+    refused(c, &d, DPAR_E_ARG, "periodic is 1 (0 or 1 allowed), mirror_low 0 and mirror_high 1");
     d = good, d.parts[0] = c->size, d.parts[1] = 3;
     sprintf(word, "%d parts do not divide %d ranks", 3 * (int)c->size, (int)c->size);
     refused(c, &d, DPAR_E_DIVIDE, word);
-    d = good, d.cuts[0] = cuts, refused(c, &d, DPAR_E_ARG, "dim 0 has cuts for 0 parts");
+    d = good, d.cuts[0] = cuts,
+    refused(c, &d, DPAR_E_ARG, "desc.cuts[0] is set, but desc.parts[0] is 0");
     if (c->size == 2) {
         d = good, d.parts[0] = 2, d.cuts[0] = uneven;
-        refused(c, &d, DPAR_E_ARG, "cuts of dim 0 give part 1 no cell: from 5 up to 5");
+        refused(c, &d, DPAR_E_ARG,
+                "desc.cuts[0] gives part 1 no cell: the part begins at 5 and ends at 5");
         d.cuts[0] = cuts, d.cells[0] = 9, refused(c, &d, DPAR_E_DIVIDE, "9");
         d = good, d.cells[0] = d.cells[1] = 1;
         refused(c, &d, DPAR_E_NONE, "");
     }
     d = good, d.halo = 9, d.mirror_low[0] = 1, d.parts[0] = 1;
     d.parts[1] = c->size, d.halo_low[1] = d.halo_high[1] = 1;
-    refused(c, &d, DPAR_E_RANGE, "dim 0 has a halo of 9 and 9 beside 8 own cells");
+    refused(c, &d, DPAR_E_RANGE, "it owns 8, and its halo is 9 wide below and 9 above");
     if (c->size > 1) { /* each its own */
         d = good, d.halo = c->rank + 1 < c->size ? 1 : 2;
         memset(&why, 0, sizeof why);
@@ -730,17 +732,17 @@ static void refused_arrays(dpar_comm *c)
     says(why.text, "type none (0)");
     f.components = -1;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
-    says(why.text, "-1 components");
+    says(why.text, "field.components is -1");
     CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_ARG);
     f.components = 0, f.location[0] = 2;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
-    says(why.text, "dim 0 are at 2");
+    says(why.text, "field.location[0] is 2");
     f.location[0] = 0, f.odd[0] = 1;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F8, &f, &why), DPAR_E_ARG);
     says(why.text, "f8 has no sign");
     f.odd[0] = 4;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
-    says(why.text, "odd[0] is 4, a bit a component: there are 1 components");
+    says(why.text, "odd[0] is 4, which has bits beyond the number of components, 1");
     f.odd[0] = 0, f.stride[0] = INT64_C(1) << 60;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_RANGE);
@@ -751,19 +753,19 @@ static void refused_arrays(dpar_comm *c)
     CHECK(dpar_grid_array(NULL, DPAR_F64, NULL) == NULL);
     CHECK_INT(dpar_grid_exchange(NULL, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
-    says(c->why.text, "grid: array 0 of the list of 1 is not of this grid");
+    says(c->why.text, "grid: array 0 of the list of 1 does not belong to this grid");
     list[0] = u, list[1] = own;
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG);
-    says(c->why.text, "array 1 of the list of 2 is not of this grid");
+    says(c->why.text, "array 1 of the list of 2 does not belong to this grid");
     CHECK_INT(dpar_grid_exchange_many(g, list, 0, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_many(g, NULL, 2, 0), DPAR_E_ARG);
-    says(c->why.text, "the list is NULL, of 2 arrays");
+    says(c->why.text, "the list of 2 arrays is NULL");
     CHECK_INT(dpar_grid_exchange_many(g, list, 4097, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_begin_many(g, NULL, 2, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_begin_many(NULL, list, 1, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_many(NULL, list, 1, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_many(g, list, 1, 2), DPAR_E_RANGE);
-    says(c->why.text, "depth 2, the halo is 1 wide");
+    says(c->why.text, "depth is 2; it must be 0 to 1, the width of the halo");
     CHECK_INT(dpar_grid_exchange_many(g, list, 1, -1), DPAR_E_RANGE);
     list[1] = u;
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG); /* twice the same */
@@ -873,7 +875,7 @@ static int64_t refused_places(dpar_comm *c)
         }
     }
     CHECK_INT(dpar_grid_exchange(g, u + 2), DPAR_E_ARG);
-    says(c->why.text, "number 0 of the arrays given lies in another, 16 bytes behind its first");
+    says(c->why.text, "array 0 of the list points into another array, 16 bytes after its first");
     CHECK_INT(dpar_grid_exchange(g, v + 5), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, v - 5), DPAR_OK);
     ring_fill(g, u, 1);
@@ -882,10 +884,10 @@ static int64_t refused_places(dpar_comm *c)
     CHECK_INT(dpar_grid_begin_many(g, list, 2, 0), DPAR_OK);
     for (i = 0; i < 2; i++) {
         CHECK_INT(dpar_grid_attach(g, list[i], DPAR_F64, NULL, &why), DPAR_E_ARG);
-        says(why.text, "at this place has not ended");
+        says(why.text, "at this address that has not ended");
         CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpar_grid_begin(g, list[i]), DPAR_E_ARG);
-        says(c->why.text, "number 0 of the 1 arrays given has begun and not ended");
+        says(c->why.text, "array 0 of the list of 1 has begun and not ended");
         CHECK_INT(dpar_grid_exchange(g, list[i]), DPAR_E_ARG);
         CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG);
     }
@@ -932,7 +934,7 @@ static int64_t of_a_type(dpar_comm *c)
     d.dims = 1, d.halo = 1, d.periodic[0] = 1;
     d.cells[0] = 3 * (int64_t)c->size;
     d.type = DPAR_F4;
-    refused(c, &d, DPAR_E_ARG, "no whole bytes");
+    refused(c, &d, DPAR_E_ARG, "no whole number of bytes");
     d.type = DPAR_F64, d.owns_comm = 2;
     refused(c, &d, DPAR_E_ARG, "owns_comm 2");
     d.owns_comm = 0;
@@ -971,7 +973,7 @@ static int64_t of_a_type(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
     mistakes += ring_wrong(g, kept, 3);
     CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
-    says(c->why.text, "is not of this grid");
+    says(c->why.text, "does not belong to this grid");
     CHECK_INT(dpar_grid_attach(g, list[0], DPAR_I64, NULL, &why), DPAR_OK); /* known otherwise */
     for (i = 0; i < 5; i++) {
         ((int64_t *)list[0])[i - 1] = i > 0 && i < 4 ? (INT64_C(1) << 60) + 3 * c->rank + i : 0;
@@ -1155,7 +1157,7 @@ static void pictures(dpar_comm *c)
     d.mem = &mem;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
     CHECK(dpar_grid_array(g, DPAR_F64, NULL) == NULL);
-    says(c->why.text, "a device's memory");
+    says(c->why.text, "desc.mem is not the memory of the communicator");
     if (c->size == 2) { /* of equal cuts the one with whole rows */
         CHECK(g->parts[0] == 2 && g->parts[1] == 1);
     }

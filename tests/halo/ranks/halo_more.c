@@ -554,7 +554,7 @@ static void refusals(dpar_comm *c)
     h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     h.low[1] = 1;
     f.compact_halo = halos;
-    refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
+    refused(c, &f, &o, DPAR_E_ARG, "no place for the corners");
     /* memory that no array has */
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
@@ -574,14 +574,14 @@ static void refusals(dpar_comm *c)
     f.components = 2;
     refused(c, &f, NULL, DPAR_E_ARG, "have the same address");
     f.stride[0] = INT64_MAX / 2;
-    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
+    refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
     f.stride[0] = f.stride[1] = 0;
     f.components = INT32_MAX;
     refused(c, &f, NULL, DPAR_E_RANGE, "at most 2^24 are allowed");
     f.components = 1;
     h.grid.extent[0] = INT64_C(1) << 60;
     h.grid.extent[1] = INT64_C(1) << 40;
-    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
+    refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
 }
 
 /* ---- arrays in each other's way -------------------------------------------------------------- */
@@ -602,7 +602,7 @@ static void overlaps(dpar_comm *c)
         f[k].type = DPAR_F64;
         f[k].data = at;
     }
-    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank");
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements in common on rank");
     f[1].data = at + 5;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "begins 40 bytes apart");
     f[1].data = at + 27; /* of 28 */
@@ -610,13 +610,13 @@ static void overlaps(dpar_comm *c)
     f[1].data = at; /* rows of other lengths */
     f[1].stride[0] = 9;
     f[1].stride[1] = 1;
-    refused_all(c, f, 2, NULL, DPAR_E_ARG, "have elements of rank");
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "have elements in common on rank");
     f[1].compact_halo = at + 3; /* beside the block, and in it */
     f[1].data = at + 40;
-    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank");
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements in common on rank");
     f[1].data = at + 50;
     f[1].compact_halo = at + 52;
-    refused_all(c, f, 2, NULL, DPAR_E_ARG, "field 1: its data and its halos");
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "field 1: data and compact_halo have elements in common");
     f[1].compact_halo = NULL;
     f[1].data = plan + 256;
     refused_in(plan, c, f + 1, 1, NULL, DPAR_E_ARG, "bytes of the plan's memory");
@@ -726,7 +726,7 @@ static void without_ghosts(dpar_comm *c)
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     f[1].data = at + 19;
-    refused_in(NULL, c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank 0 in common");
+    refused_in(NULL, c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements in common on rank 0");
     f[0].components = 2;
     f[0].component_stride = -20;
     f[0].data = at + 20;
@@ -819,7 +819,7 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     f.data = at;
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "field 0 of f8 cannot be combined") != NULL);
+    CHECK(strstr(c->why.text, "field 0 has type f8, which cannot be combined") != NULL);
     CHECK_INT(dpar_halo_plan_end(x), DPAR_OK); /* nothing is under way */
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(at[0], 1 + (c->rank + c->size - 1) % c->size);
@@ -867,14 +867,14 @@ static void sentences(dpar_comm *c)
     memset(&o, 0, sizeof o);
     f.halo = &h;
     f.data = c->rank == c->size - 1 ? NULL : at;
-    (void)snprintf(word, sizeof word, "field 0 has no data on rank %d", (int)c->size - 1);
+    (void)snprintf(word, sizeof word, "field 0: data is NULL on rank %d", (int)c->size - 1);
     refused(c, &f, NULL, DPAR_E_ARG, word);
     f.data = at;
     f.vector = 9;
     refused(c, &f, NULL, DPAR_E_ARG, "vector is 9; it must be 0 to 2");
     f.vector = 0;
     f.type = DPAR_TYPE_NONE;
-    refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) has no whole bytes");
+    refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) is not allowed");
     f.type = DPAR_F64;
     f.wire_type = DPAR_F16;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot be sent as f16 (wire_type 7)");
@@ -892,13 +892,14 @@ static void sentences(dpar_comm *c)
     own_memory(c, &f, bytes);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_reduce_begin(x, 99), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "operation 99") != NULL);
+    CHECK(strstr(c->why.text, "op is 99") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, -1, at, NULL), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "field is -1 of 1 fields") != NULL);
+    CHECK(strstr(c->why.text, "field -1 does not exist (the plan has 0 to 0)") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, 0, NULL, NULL), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
+    CHECK(strstr(c->why.text, "planned with data only, but this call passes no array") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, 0, at, at), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
+    CHECK(strstr(c->why.text, "planned with data only, but this call passes data and halos") !=
+          NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
@@ -1296,7 +1297,7 @@ static void broken_device(dpar_comm *c)
         st = st == DPAR_OK ? dpar_barrier(c, NULL) : st;
     }
     CHECK_INT(st, DPAR_E_SYSTEM);
-    CHECK(strstr(c->why.text, "cannot move its fields' memory") != NULL);
+    CHECK(strstr(c->why.text, "could not move the boxes in its fields' memory") != NULL);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_E_SYSTEM);
 }
 
@@ -1331,7 +1332,7 @@ static void refused_pairs(dpar_comm *c)
         change;                                                                                    \
         refused_all(c, f, n, NULL, DPAR_E_ARG, sentence);                                          \
     } while (0)
-#define ALONE "faces of cells cross a cubed sphere's edges only in pairs of fields"
+#define ALONE "points on faces of cells need a pair of fields"
 #define FOLLOWED "DPAR_HALO_PAIR_U (1) must be followed by DPAR_HALO_PAIR_V (2)"
 #define ALIKE "fields 0 and 1 are a pair, but differ in type, wire_type, components"
     REFUSED(f[0].pair = f[1].pair = 0, 2, ALONE);
@@ -1348,10 +1349,10 @@ static void refused_pairs(dpar_comm *c)
     REFUSED(f[0].mem = &mem, 2, ALIKE);
     REFUSED(f[0].vector = f[1].vector = 2;
             f[0].components = f[1].components = 2, 2,
-            "a pair of fields is for a cubed sphere, with vector 1 or 0, not 2");
+            "pair is only for cubed spheres and vector 0 or 1, but vector is 2");
     REFUSED(f[1].halo = &h[0], 2, "those of y and x are exchanged");
     h[1].cube = 0;
-    REFUSED((void)0, 2, "a pair of fields is for a cubed sphere");
+    REFUSED((void)0, 2, "pair is only for cubed spheres");
     h[1].cube = 1;
     h[1].grid.extent[1] = h[1].grid.extent[2] = 5;
     REFUSED((void)0, 2, "same grid, mesh and owners");
