@@ -317,7 +317,7 @@ DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_d
  *
  * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
  * place, and the new one is not. The message is in comm->why. Costs O(1). */
-DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data, void *halos);
 /* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
  * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
@@ -331,7 +331,7 @@ DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *dat
  * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
  * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
  * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
-DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
  * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
  * nor halo cells may be read or written.
@@ -344,18 +344,18 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
  *
  * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
  * an op or a type cannot be combined. */
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
  * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
  * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan);
 /* Waits until halos are filled and own cells may be written again. Several plans in progress end in
  * the same order on all ranks. Returns DPAR_OK if no exchange is in progress. Errors and cost are
  * those of begin. */
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan);
 /* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan);
 /* Combines the halo values with those of their owners: reduce_begin, then end. Followed by
  * dpar_halo_plan_exchange, all holders of a point get the result. With a plan of shared points
  * these two calls are the assembly of finite elements; for an average, assemble an array of ones
@@ -366,12 +366,12 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
  * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
  * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
  * as begin. Costs one exchange. */
-DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op);
 /* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
  * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
  * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress.
  * After an exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *plan);
 
 /* ---- choosing ---- */
 
@@ -904,24 +904,24 @@ struct dpar_halo_plan {
 /* ---- fields ---- */
 
 /* The number of elements at a point. */
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field);
 /* The type in which values are sent. */
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field);
 /* The table of the field's memory, or NULL for the host's. */
-DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *field);
 /* The other field of a pair, which is next to it in the list; NULL if it is in no pair. */
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field);
 /* True if values that arrive after `turn` quarter turns come from the other field's array, and true
  * if their sign changes. */
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Computes the own points and the local box of a rank. Returns 0 if it has no points. */
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+DPARI_API int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own, dpar_box *all);
 /* Computes the place in the array of the box whose first local point is `at`. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+DPARI_API void dpari_hx_place(const dpari_hx_array *array, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);
 
 /* ==== halo/halo_mem.h ==== */
@@ -929,14 +929,14 @@ DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_
 /* halo_mem - moves boxes of fields in memory that the CPU does not reach, in batches. Private. */
 
 /* Moves one box in a field's memory, the host's or another, and waits until it is done. */
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box);
 /* Describes the copy of an item from this rank's array to a dense box in other memory, in the same
  * type, or with `back` from there to the array. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b);
 /* Pins host memory (on), so that the devices of all fields can move boxes from and to it, or unpins
  * it. Does nothing if all fields are in the host's memory, or in the communicator's. */
-DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
@@ -956,7 +956,7 @@ typedef struct dpari_hx_traffic {
 } dpari_hx_traffic;
 /* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
  * none. Local. Costs O(pieces). */
-DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
+DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
 
@@ -986,12 +986,12 @@ DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan
  * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
  *
  * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
-DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* Moves n entries one after the other, of box s and of boxes that are alike. */
-DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
 /* Moves two boxes, in one walk if they have the same shape. This is for the two sides of a block,
@@ -1003,38 +1003,42 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
 /* ==== halo/halo_plan.h ==== */
 
 /* True if this field can be exchanged dim after dim. */
-DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *field);
 /* True if the field sets strides. */
-DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field);
 /* Removes the points beyond physical ends from a box. No rank owns them, and an array need not have
  * them. */
-DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box);
 /* The halo that the array has: array_halo if that is set. */
-DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field);
 /* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
-DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
-DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
+                                      int32_t rank);
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
+                                   int32_t rank);
 /* The number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
 /* The half of the staging memory that the exchange under way uses, 0 or 1. */
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x);
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
 /* The address of an item in this rank's array; the address from which it is taken; and the
  * beginning of the memory that the latter is in. */
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
+                                                  const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
+                                                  const dpari_hx_item *it);
 
 /* ==== halo/halo_mem.h ==== */
 
 /* Does the same for all memory of a plan. */
-DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on);
 /* Starts to pack, or with `takes` to unpack, those of the items first .. first + n - 1 that are in
  * memory that the CPU does not reach. */
-DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes);
 /* Waits until all such moves are done. Returns the first failure among them. */
-DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x);
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan);
 
 /* ==== halo/halo_apart.h ==== */
 
@@ -1077,17 +1081,17 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
-DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc);
 /* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
  * DPAR_DONE if the step has none. */
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
 /* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
  * left. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *t);
 /* Returns the number of items that a box makes. */
-DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *t);
 
 /* ==== halo/halo_prepare.h ==== */
 
@@ -1095,17 +1099,17 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_trans
  * items, and pairs that are copied in one loop. Private. */
 
 /* Prepares the two copies of an item: when this rank gives it, and when it takes it with `op`. */
-DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
+DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *it, int32_t op);
 /* Makes the lists of a step's S: of the items that come first, and of the others. The second
  * function makes all lists of a plan. */
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpari_hx_step *step,
                                           int takes);
-DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x);
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan);
 /* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1
  * if there are too many rows to prefetch. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, once they are listed and their places in memory are known. */
-DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x);
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
@@ -1782,37 +1786,37 @@ DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *s
     return run * dpar_type_bytes(type);
 }
 
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan)
 {
-    return x->reached > 0 ? x->part_now : x->count & 1;
+    return plan->reached > 0 ? plan->part_now : plan->count & 1;
 }
 
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *item)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
-    return x->part[item->mine] + item->mine_at;
+    return plan->part[item->mine] + item->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    const dpari_hx_peer *peer = &x->peer[item->peer < 0 ? 0 : item->peer];
+    const dpari_hx_peer *peer = &plan->peer[item->peer < 0 ? 0 : item->peer];
     if (item->peer < 0) {
-        return x->part[item->theirs];
+        return plan->part[item->theirs];
     }
     if (item->direct) {
         return peer->at[item->theirs];
     }
     if (peer->world >= 0 || peer->reached) {
-        return peer->staging + dpari_hx_parity(x) * peer->turn;
+        return peer->staging + dpari_hx_parity(plan) * peer->turn;
     }
-    return x->arrivals;
+    return plan->arrivals;
 }
 
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    return dpari_hx_base(x, item) + (item->direct ? item->theirs_at : item->take_at);
+    return dpari_hx_base(plan, item) + (item->direct ? item->theirs_at : item->take_at);
 }
 
 /* ==== halo/halo_apart.c ==== */
@@ -2100,20 +2104,20 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* Moves both boxes. r is a copy of *k, which the caller has read once for all loops. Runs that
+/* Moves both boxes. r is a copy of *pair, which the caller has read once for all loops. Runs that
  * prefetch have a loop of their own, which makes boxes in the first-level cache a tenth faster. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
-                                              const dpari_stride_pair *k, int32_t loop, int zero)
+                                              const dpari_stride_pair *pair, int32_t loop, int zero)
 {
     const int apart = zero && dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
-    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next, to_b = r->to_b;
-    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
-    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = pair->next, to_b = r->to_b;
+    const int64_t zero_step = apart ? pair->a.zero_step : 0, zero_b = apart ? pair->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? pair->a.zero : to;
     const unsigned char *from = r->a.from;
     int64_t row, i;
-    for (row = k->a.rows; row > 0; row--) {
-        const int64_t soon = dpari_least(row > 1 ? k->soon : k->least, n);
+    for (row = pair->a.rows; row > 0; row--) {
+        const int64_t soon = dpari_least(row > 1 ? pair->soon : pair->least, n);
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
         for (i = 0; i < soon; i++, t += to_step, f += from_step, z += zero_step) {
@@ -2124,9 +2128,9 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
         for (; i < n; i++, t += to_step, f += from_step, z += zero_step) {
             dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
         }
-        to += k->a.to_row;
-        from += k->a.from_row;
-        z_row += apart ? k->a.zero_row : 0;
+        to += pair->a.to_row;
+        from += pair->a.from_row;
+        z_row += apart ? pair->a.zero_row : 0;
     }
 }
 
@@ -2147,14 +2151,15 @@ DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned cha
     dpari_stride_put(high, sum & first, bytes);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *pair, int32_t bytes,
+                                            int32_t f64)
 {
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    const int64_t n = pair->a.n, step = pair->a.to_step, next = pair->next, to_b = pair->to_b;
     int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+    for (row = 0; row < pair->a.rows; row++) {
+        const int64_t soon = row + 1 < pair->a.rows ? pair->soon : pair->least;
+        unsigned char *high = pair->a.to + row * pair->a.to_row;
+        unsigned char *low = dpari_stride_writable(pair->a.from) + row * pair->a.to_row;
         for (i = 0; i < soon; i++, high += step, low += step) {
             dpari_stride_ask_line(high + next);
             dpari_stride_ask_line(high + to_b + next);
@@ -2166,19 +2171,19 @@ DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t 
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 8, 0);
+    dpari_stride_round(pair, 8, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 16, 0);
+    dpari_stride_round(pair, 16, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 16, 1);
+    dpari_stride_round(pair, 16, 1);
 }
 
 #if DPARI_STRIDE_WIDE
@@ -2193,14 +2198,15 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned ch
     dpari_stride_copy(high, &of_high, 32);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_round_f64_2(const dpari_stride_pair *pair)
 {
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    const int64_t n = pair->a.n, step = pair->a.to_step, next = pair->next, to_b = pair->to_b;
     int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+    for (row = 0; row < pair->a.rows; row++) {
+        const int64_t soon = row + 1 < pair->a.rows ? pair->soon : pair->least;
+        unsigned char *high = pair->a.to + row * pair->a.to_row;
+        unsigned char *low = dpari_stride_writable(pair->a.from) + row * pair->a.to_row;
         for (i = 0; i < soon; i++, high += step, low += step) {
             dpari_stride_ask_line(high + next);
             dpari_stride_ask_line(high + to_b + next);
@@ -2217,11 +2223,11 @@ DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const d
 /* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
  * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
  * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
-static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *pair, uintptr_t step)
 {
-    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
-    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
-    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
+    const uintptr_t to = (uintptr_t)pair->a.to, from = (uintptr_t)pair->a.from;
+    const uintptr_t to_b = to + (uintptr_t)pair->to_b, from_b = from + (uintptr_t)pair->from_b;
+    if (pair->a.to_step != pair->a.from_step || pair->a.to_row != pair->a.from_row) {
         return 0;
     }
     if (from_b == to + step && to_b == from + step) {
@@ -2230,33 +2236,35 @@ static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t 
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->a.from += k->from_b;
-    k->a.to += k->to_b;
-    k->from_b = -k->from_b;
-    k->to_b = -k->to_b;
+    pair->a.from += pair->from_b;
+    pair->a.to += pair->to_b;
+    pair->from_b = -pair->from_b;
+    pair->to_b = -pair->to_b;
     return 1;
 }
 
 /* Returns the loop above that sums both boxes at once, or NULL if there is none. */
-static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
+static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *pair,
+                                                     const dpari_stride *stride)
 {
 #if DPARI_STRIDE_VECTOR
-    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(pair, 4)) {
         return dpari_stride_round_f32;
     }
-    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(pair, 8)) {
         return dpari_stride_round_f32_2;
     }
-    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(pair, 8)) {
         return dpari_stride_round_f64;
     }
 #endif
 #if DPARI_STRIDE_WIDE
-    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F64_2 && stride->wide &&
+        dpari_stride_goes_round(pair, 16)) {
         return dpari_stride_round_f64_2;
     }
 #endif
-    (void)k, (void)s;
+    (void)pair, (void)stride;
     return NULL;
 }
 
@@ -2281,17 +2289,17 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 #endif
 
 /* Moves both boxes by one of the loops that dpari_stride_pairs allows. */
-DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *pair, int32_t loop)
 {
-    const dpari_stride_pair r = *k; /* read here once, and not in each loop */
-    if (k->round) {
-        k->round(k);
+    const dpari_stride_pair r = *pair; /* read here once, and not in each loop */
+    if (pair->round) {
+        pair->round(pair);
         return;
     }
-    switch (2 * loop + k->a.zeroes) {
+    switch (2 * loop + pair->a.zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
-    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
+    case 2 * id: dpari_stride_both_of(&r, pair, id, 0); break;                                     \
+    case 2 * id + 1: dpari_stride_both_of(&r, pair, id, 1); break;
         DPARI_STRIDE_PAIRS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default: break;
@@ -2337,79 +2345,79 @@ static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t
  * prefetched more at once than a core can wait for, that would delay the lines that it reads.
  * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
  * 6.4 us.) */
-static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
+static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
-    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
+    const int64_t row = pair->a.n * pair->a.run, bytes = pair->a.rows * row;
     const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
-    dpari_stride_pair some = *k;
+    dpari_stride_pair some = *pair;
     int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
     some.a.to = room[0];
     some.to_b = DPARI_STRIDE_PACK;
     some.soon = some.least = 0;
-    dpari_stride_ask_both(k->a.to, k->to_b, asked);
+    dpari_stride_ask_both(pair->a.to, pair->to_b, asked);
     for (at = 0; at < bytes; at += some.a.rows * row) {
         const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
         const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
         some.a.rows = part / row;
         dpari_stride_move_pair(&some, loop);
-        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
+        dpari_stride_ask_both(pair->a.to + asked, pair->to_b, soon - asked);
         asked = soon;
-        dpari_stride_copy(k->a.to + at, room[0], part);
-        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
-        some.a.from += some.a.rows * k->a.from_row;
+        dpari_stride_copy(pair->a.to + at, room[0], part);
+        dpari_stride_copy(pair->a.to + at + pair->to_b, room[1], part);
+        some.a.from += some.a.rows * pair->a.from_row;
     }
 }
 
 /* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
  * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
-static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
+static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
 {
-    k->a.to = to[0];
-    k->a.from = from[0];
-    k->a.n = a->dim[0].count;
-    k->a.rows = a->dim[1].count;
-    dpari_stride_steps(a, &k->a);
-    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
-    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
-    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
-    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
-    k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) {
-        k->next = k->a.to_row;
-        k->soon = k->a.n;
-    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
-        k->next = DPARI_STRIDE_SOON * k->a.to_step;
-        k->soon = k->a.n;
-        k->least = k->a.n - DPARI_STRIDE_SOON;
+    pair->a.to = to[0];
+    pair->a.from = from[0];
+    pair->a.n = a->dim[0].count;
+    pair->a.rows = a->dim[1].count;
+    dpari_stride_steps(a, &pair->a);
+    pair->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    pair->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    pair->zero_b = a->beside != 0 ? pair->to_b + b->beside - a->beside : pair->from_b;
+    pair->round = a->clear && a->each == 0 ? dpari_stride_round_of(pair, a) : NULL;
+    pair->next = pair->soon = pair->least = 0;
+    if (a->asks && pair->a.n <= DPARI_STRIDE_ROW) {
+        pair->next = pair->a.to_row;
+        pair->soon = pair->a.n;
+    } else if (a->asks || dpari_stride_size(pair->a.to_step) >= DPARI_STRIDE_APART) {
+        pair->next = DPARI_STRIDE_SOON * pair->a.to_step;
+        pair->soon = pair->a.n;
+        pair->least = pair->a.n - DPARI_STRIDE_SOON;
     }
 }
 
 /* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
  * the lines of later runs on the side that another core used last. */
-static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
+static void dpari_stride_pair_ahead(const dpari_stride *stride, dpari_stride_pair *pair)
 {
-    const dpari_stride_pair all = *k;
-    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
+    const dpari_stride_pair all = *pair;
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / stride->each);
     const int64_t rows = dpari_most(1, most / all.a.n);
     int64_t row, i;
-    for (row = 0; row < all.a.rows; row += k->a.rows) {
-        k->a.rows = dpari_least(rows, all.a.rows - row);
-        for (i = 0; i < all.a.n; i += k->a.n) {
-            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
-            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
-            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
-            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
-            k->a.n = dpari_least(most, all.a.n - i);
-            k->soon = all.soon - i;
-            k->least = least - i;
-            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_move_pair(k, s->loop);
+    for (row = 0; row < all.a.rows; row += pair->a.rows) {
+        pair->a.rows = dpari_least(rows, all.a.rows - row);
+        for (i = 0; i < all.a.n; i += pair->a.n) {
+            const int64_t least = row + pair->a.rows < all.a.rows ? all.soon : all.least;
+            pair->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
+            pair->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
+            pair->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
+            pair->a.n = dpari_least(most, all.a.n - i);
+            pair->soon = all.soon - i;
+            pair->least = least - i;
+            dpari_stride_ask_ahead(stride, pair->a.to, pair->a.from, DPARI_STRIDE_AHEAD,
+                                   pair->a.rows * pair->a.n * stride->each);
+            dpari_stride_ask_ahead(stride, pair->a.to + pair->to_b, pair->a.from + pair->from_b,
+                                   DPARI_STRIDE_AHEAD, pair->a.rows * pair->a.n * stride->each);
+            dpari_stride_move_pair(pair, stride->loop);
         }
     }
 }
@@ -2456,7 +2464,7 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
-    const dpari_stride *s[2];
+    const dpari_stride *stride[2];
     unsigned char *to[2];
     const unsigned char *from[2];
     int64_t part = a->part < b->part ? a->part : b->part;
@@ -2466,8 +2474,8 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
         dpari_stride_run(b, to_b, from_b);
         return;
     }
-    s[0] = a;
-    s[1] = b;
+    stride[0] = a;
+    stride[1] = b;
     to[0] = (unsigned char *)to_a + a->to_start;
     to[1] = (unsigned char *)to_b + b->to_start;
     from[0] = (const unsigned char *)from_a + a->from_start;
@@ -2481,7 +2489,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
             part /= 2;
         }
     }
-    dpari_stride_walk(s, to, from, 2, part, turn);
+    dpari_stride_walk(stride, to, from, 2, part, turn);
 }
 
 /* ---- lists ---- */
@@ -2495,12 +2503,12 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
     X(DPARI_STRIDE_TWO_16)
 
 /* Moves the runs of a list. */
-DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
+DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *rows,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
-    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, last = rows->run - dpari_stride_width(loop);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t i;
     for (i = 0; i < n; i++) {
         const unsigned char *f = from + list[i].from;
@@ -2509,23 +2517,23 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
 }
 
 /* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
-static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
+static void dpari_stride_move_list(const dpari_stride_rows *rows, const dpari_stride_spot *list,
                                    int32_t loop)
 {
     int64_t i;
-    switch (2 * loop + k->zeroes) {
+    switch (2 * loop + rows->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
-    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
+    case 2 * id: dpari_stride_list_of(rows, list, id, 0); break;                                   \
+    case 2 * id + 1: dpari_stride_list_of(rows, list, id, 1); break;
         DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default:
-        for (i = 0; i < k->n; i++) {
-            dpari_stride_rows one = *k;
+        for (i = 0; i < rows->n; i++) {
+            dpari_stride_rows one = *rows;
             one.n = 1;
-            one.to = k->to + list[i].to;
-            one.from = k->from + list[i].from;
+            one.to = rows->to + list[i].to;
+            one.from = rows->from + list[i].from;
             one.zero = dpari_stride_writable(one.from);
             dpari_stride_move(&one, loop);
         }
@@ -2533,28 +2541,28 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at,
                                                     int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
-    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
-        s->beside != 0) {
+    if (stride->loop == DPARI_STRIDE_NONE || stride->loop == DPARI_STRIDE_LONG ||
+        stride->loop >= DPARI_STRIDE_DENSE ||
+        (stride->clear && stride->loop == DPARI_STRIDE_MIDDLE) || stride->beside != 0) {
         return 0;
     }
-    for (d = 0; d < s->dims; d++) {
-        runs *= s->dim[d].count;
+    for (d = 0; d < stride->dims; d++) {
+        runs *= stride->dim[d].count;
         if (runs > DPARI_STRIDE_FEW) {
             return 0;
         }
     }
     for (k = 0; k < runs; k++) {
-        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
-        for (d = 0; d < s->dims; d++) {
-            to += rest % s->dim[d].count * s->dim[d].to;
-            from += rest % s->dim[d].count * s->dim[d].from;
-            rest /= s->dim[d].count;
+        int64_t to = to_at + stride->to_start, from = from_at + stride->from_start, rest = k;
+        for (d = 0; d < stride->dims; d++) {
+            to += rest % stride->dim[d].count * stride->dim[d].to;
+            from += rest % stride->dim[d].count * stride->dim[d].from;
+            rest /= stride->dim[d].count;
         }
         if (to != (int32_t)to || from != (int32_t)from) {
             return 0;
@@ -2570,7 +2578,7 @@ DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_s
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
@@ -2578,15 +2586,15 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_str
     k.to = (unsigned char *)to;
     k.from = (const unsigned char *)from;
     k.zero = k.to;
-    k.zeroes = s->clear;
+    k.zeroes = stride->clear;
     k.n = n;
     k.rows = 1;
     k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
-    k.run = s->run;
-    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+    k.run = stride->run;
+    for (i = 0; i < n && stride->ahead == DPARI_STRIDE_TO; i++) {
         dpari_stride_ask_line((const unsigned char *)to + list[i].to);
     }
-    dpari_stride_move_list(&k, list, s->loop);
+    dpari_stride_move_list(&k, list, stride->loop);
 }
 
 /* ==== halo/halo_walk.c ==== */
@@ -2847,13 +2855,13 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar
     return mem->wait(mem->ctx);
 }
 
-DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *item,
                                unsigned char *dense, int back, dpar_mem_box *box)
 {
-    unsigned char *mine = x->part[item->mine] + item->mine_at;
+    unsigned char *mine = plan->part[item->mine] + item->mine_at;
     int32_t d;
     dpari_zero(box, sizeof *box);
-    box->to_type = box->from_type = box->round_type = x->field[item->field].type;
+    box->to_type = box->from_type = box->round_type = plan->field[item->field].type;
     box->op = DPAR_COPY;
     box->dims = item->dims;
     box->to = back ? mine : dense;
@@ -2866,16 +2874,17 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *ite
 }
 
 /* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
+static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
                             dpar_mem_box *box)
 {
-    const dpar_halo_field *field = &x->field[item->field];
-    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const dpar_halo_field *field = &plan->field[item->field];
+    const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
     /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, item) : 0;
-    unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
+    unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t d;
-    dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
+    dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
+                    box);
     box->round_type = dpari_hx_wire(field);
     if (!takes) {
         box->to_type = dpari_hx_wire(field);
@@ -2883,7 +2892,7 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
         return;
     }
     box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? x->op : DPAR_COPY;
+    box->op = adjoint ? plan->op : DPAR_COPY;
     box->negate = item->negate;
     box->clear = adjoint && item->peer < 0;
     for (d = 0; d < item->dims && item->direct; d++) {
@@ -2892,43 +2901,43 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
 }
 
 /* Keeps the first failure of a move. */
-static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
+static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
 {
-    if (x->moved == DPAR_OK) {
-        x->moved = status;
+    if (plan->moved == DPAR_OK) {
+        plan->moved = status;
     }
 }
 
 /* Items of the same memory that follow each other are one batch. A failure is returned by the next
  * dpari_hx_settle. */
-DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
     int64_t k;
     for (k = first; k <= first + n; k++) {
-        const dpari_hx_item *item = k < first + n ? &x->item[k] : NULL;
-        const dpar_mem *mem = item ? dpari_hx_mem(&x->field[item->field]) : NULL;
+        const dpari_hx_item *item = k < first + n ? &plan->item[k] : NULL;
+        const dpar_mem *mem = item ? dpari_hx_mem(&plan->field[item->field]) : NULL;
         if (item && (!mem || (!takes && !item->packs))) {
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
             boxes = 0;
         }
         of = mem;
         if (item) {
-            dpari_hx_moving(x, item, takes, &x->box[boxes++]);
+            dpari_hx_moving(plan, item, takes, &plan->box[boxes++]);
         }
     }
 }
 
 /* True if an earlier field uses the same device memory. */
-static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
+static int dpari_hx_seen_before(const dpar_halo_plan *plan, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f; i++) {
-        if (dpari_hx_mem(&x->field[i]) == dpari_hx_mem(&x->field[f])) {
+        if (dpari_hx_mem(&plan->field[i]) == dpari_hx_mem(&plan->field[f])) {
             return 1;
         }
     }
@@ -2937,14 +2946,14 @@ static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
 
 /* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
  * breaks the communicator. */
-DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
 {
-    dpar_status status = x->moved;
+    dpar_status status = plan->moved;
     dpar_why why;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
-        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && mem->wait && !dpari_hx_seen_before(x, i)) {
+    for (i = 0; i < plan->fields && plan->elsewhere && !plan->in_order; i++) {
+        const dpar_mem *mem = dpari_hx_mem(&plan->field[i]);
+        if (mem && mem->wait && !dpari_hx_seen_before(plan, i)) {
             const dpar_status waited = mem->wait(mem->ctx);
             if (status == DPAR_OK) {
                 status = waited;
@@ -2955,10 +2964,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
         (void)dpari_say(
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
-            x->count, x->rank, dpar_status_text(status));
-        dpar_comm_abort(x->comm, status, why.text);
-        if (x->node != x->comm) {
-            dpar_comm_abort(x->node, status, why.text);
+            plan->count, plan->rank, dpar_status_text(status));
+        dpar_comm_abort(plan->comm, status, why.text);
+        if (plan->node != plan->comm) {
+            dpar_comm_abort(plan->node, status, why.text);
         }
     }
     return status;
@@ -2974,17 +2983,17 @@ static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memor
     return mem->unpin ? mem->unpin(mem->ctx, memory) : DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
-                                              int on)
+DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *memory,
+                                              int64_t bytes, int on)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    if (!x->elsewhere || x->in_order || bytes <= 0) {
+    if (!plan->elsewhere || plan->in_order || bytes <= 0) {
         return DPAR_OK;
     }
-    for (i = 0; i < x->fields; i++) {
-        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && !dpari_hx_seen_before(x, i)) {
+    for (i = 0; i < plan->fields; i++) {
+        const dpar_mem *mem = dpari_hx_mem(&plan->field[i]);
+        if (mem && !dpari_hx_seen_before(plan, i)) {
             const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
             if (status == DPAR_OK) {
                 status = pinned;
@@ -2995,14 +3004,14 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
 }
 
 /* This is the plan's own memory and the staging memory of peers. */
-DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
-    dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
-        const dpari_hx_peer *peer = &x->peer[i];
+    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+        const dpari_hx_peer *peer = &plan->peer[i];
         if (peer->world >= 0 && peer->staging) {
-            status = dpari_hx_pin(x, peer->staging, 2 * peer->turn, on);
+            status = dpari_hx_pin(plan, peer->staging, 2 * peer->turn, on);
         }
     }
     return status;
@@ -3021,12 +3030,12 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 /* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *field = &x->field[item->field];
+    const dpar_halo_field *field = &plan->field[item->field];
     const int32_t wire = dpari_hx_wire(field);
-    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    const int shares = item->peer >= 0 && plan->peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     int32_t d;
     dpari_zero(&piece, sizeof piece);
@@ -3046,7 +3055,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
     piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
-    piece.wide = x->wide;
+    piece.wide = plan->wide;
     dpari_stride_prepare(&item->take, &piece);
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
@@ -3084,7 +3093,7 @@ static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 
 /* True if two items may be in the same list: they need the same loop and, once arrays have been
  * bound, must be in the same arrays, because the distance between two arrays may change. */
-static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
+static int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
     const dpari_stride *first = takes ? &a->take : &a->give;
@@ -3092,41 +3101,41 @@ static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
     if (!dpari_stride_lists_alike(first, second)) {
         return 0;
     }
-    if (!x->bound) {
+    if (!plan->bound) {
         return 1;
     }
     return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
 /* Returns the bytes from one part of this rank's arrays to another. */
-static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
+static int64_t dpari_hx_between(const dpar_halo_plan *plan, int32_t from, int32_t to)
 {
-    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+    return (int64_t)(uintptr_t)plan->part[to] - (int64_t)(uintptr_t)plan->part[from];
 }
 
 /* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
  * or 0 if b cannot be in a list. */
-static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
+static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
-    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    const int64_t mine = dpari_hx_between(plan, a->mine, b->mine) + b->mine_at;
     int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
     if (b->peer < 0) {
-        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+        from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
     return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
- * are skipped, unless the order of items matters (strict): then the list ends before them. It
+/* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
+ * it are skipped, unless the order of items matters (strict): then the list ends before them. It
  * matters if values are combined, because the order of sums is documented. It also matters for
  * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
  * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
-static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
-                               int takes, int64_t at)
+static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *list = dpari_hx_few_of(a, takes);
@@ -3137,8 +3146,8 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
-            dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
+            dpari_hx_one_list(plan, a, &item[j], takes)) {
+            runs = dpari_hx_entries(plan, a, &item[j], takes, plan->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
@@ -3165,10 +3174,10 @@ static int dpari_hx_skips(dpari_hx_item *item, int takes)
 
 /* Makes the lists of n items that are given or taken one after the other, and sets the distance
  * from each item to the next one that is not skipped. */
-static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t at = ((takes ? plan->items : 0) + (item - plan->item)) * DPARI_STRIDE_FEW;
     int64_t i;
     int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
@@ -3176,7 +3185,7 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
     for (i = 0; i < n; i++) {
         if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
-            dpari_hx_list_from(x, item, n, i, takes, at);
+            dpari_hx_list_from(plan, item, n, i, takes, at);
             at += dpari_hx_few_of(&item[i], takes)->runs;
         }
     }
@@ -3186,21 +3195,22 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
-    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
+    dpari_hx_gather(plan, plan->item + step->s, step->own_first, takes);
+    dpari_hx_gather(plan, plan->item + step->s + step->own_first, step->s_items - step->own_first,
+                    takes);
 }
 
-DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan)
 {
     int32_t s, takes;
-    for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->steps; s++) {
+        const dpari_hx_step *step = &plan->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
-            dpari_hx_gather_sends(x, step, takes);
+            dpari_hx_gather(plan, plan->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(plan, step, takes);
         }
     }
 }
@@ -3249,13 +3259,13 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
 /* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
  * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
  * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
-static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
-        if (dpari_hx_mem(&x->field[a->field])) {
+        if (dpari_hx_mem(&plan->field[a->field])) {
             a->give_mate = a->take_mate = -1;
             continue;
         }
@@ -3280,20 +3290,20 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
 /* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
  * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
  * the step may be made into box a. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
+static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
-    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t size = dpar_type_bytes(plan->field[a->field].type);
     const int64_t gap = a->mine_at - b->mine_at;
     int64_t k;
-    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+    if (a->field != b->field || dpari_hx_mem(&plan->field[a->field]) || !a->packs || b->direct ||
         b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
         -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
         !dpari_hx_mates(a, b)) {
         return 0;
     }
     for (k = step->s; k < step->s + step->s_items; k++) {
-        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+        if (plan->item[k].field == a->field && !dpari_hx_apart(a, &plan->item[k])) {
             return 0;
         }
     }
@@ -3301,17 +3311,17 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
 }
 
 /* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
+static void dpari_hx_wipe_beside(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     int64_t i, j;
     for (i = step->r; i < step->r + step->r_items; i++) {
-        dpari_hx_item *a = &x->item[i];
+        dpari_hx_item *a = &plan->item[i];
         for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
-            dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, step, a, b)) {
-                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+            dpari_hx_item *b = &plan->item[j];
+            if (dpari_hx_may_wipe(plan, step, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(plan->field[a->field].type);
                 a->wiper = j - i;
-                dpari_hx_prepare(x, b, DPAR_SUM);
+                dpari_hx_prepare(plan, b, DPAR_SUM);
                 a->give.clear = b->take.beside == 0;
             }
         }
@@ -3349,13 +3359,13 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
-static int dpari_hx_asks(const dpar_halo_plan *x)
+static int dpari_hx_asks(const dpar_halo_plan *plan)
 {
-    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const dpari_hx_step *last = &plan->step[plan->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *item = &x->item[k];
+        const dpari_hx_item *item = &plan->item[k];
         rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
@@ -3363,31 +3373,32 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
 
 /* ---- all items ------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->steps; s++) {
+        dpari_hx_step *step = &plan->step[s];
         for (k = step->r; k < step->s + step->s_items; k++) {
-            dpari_hx_item *item = &x->item[k];
+            dpari_hx_item *item = &plan->item[k];
             const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
             if (item->peer >= 0) {
-                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
                 item->pack_at += flow->out_at[give];
                 item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, step);
-        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
-        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
-        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
+        dpari_hx_wipe_beside(plan, step);
+        dpari_hx_pair(plan, plan->item + step->r, step->r_items, 0);
+        dpari_hx_pair(plan, plan->item + step->s, step->own_first, 1);
+        dpari_hx_pair(plan, plan->item + step->s + step->own_first, step->s_items - step->own_first,
+                      1);
     }
-    dpari_hx_gather_all(x);
-    x->asks = dpari_hx_asks(x);
-    x->prepared = DPAR_SUM;
+    dpari_hx_gather_all(plan);
+    plan->asks = dpari_hx_asks(plan);
+    plan->prepared = DPAR_SUM;
 }
 
 /* ==== halo/halo_run.c ==== */
@@ -3402,19 +3413,19 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
 /* Returns the status of the communicators that the plan uses. */
-static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
+static dpar_status dpari_hx_broken(const dpar_halo_plan *plan)
 {
-    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
+    return plan->comm->status != DPAR_OK ? plan->comm->status : plan->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
+static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
 {
-    const dpari_group *group = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(plan->node);
     int32_t i;
-    for (i = 0; i < x->node->size; i++) {
+    for (i = 0; i < plan->node->size; i++) {
         if (group->world_rank[i] == world) {
-            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
+            return plan->node == plan->comm ? i : plan->peer_of[plan->comm->size + i];
         }
     }
     return -1;
@@ -3422,9 +3433,9 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 
 /* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
  * + op for an adjoint. */
-static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
+static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
 {
-    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+    return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
 }
 
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
@@ -3443,24 +3454,25 @@ static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
-                                            const dpari_peer_wait *wait)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status status,
+                                            int32_t number, const dpari_peer_wait *wait)
 {
-    dpari_group *group = dpari_group_of(x->node);
-    const dpari_hx_peer *peer = &x->peer[number];
+    dpari_group *group = dpari_group_of(plan->node);
+    const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
     dpar_text_init(&text, why.text, sizeof why.text);
     dpari_text_print(&text, "%s%ld of %d%s%d",
-                     x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
-                     x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
+                     plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
+                     plan->count, plan->fields,
+                     plan->fields == 1 ? " field: rank " : " fields: rank ",
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
     dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
+    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, x->world, peer->world);
+        dpari_put_failed(&text, plan->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, x->world, peer->world);
+        dpari_put_ending(&text, plan->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
@@ -3470,29 +3482,29 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
             dpar_text_put(&text, "it");
         }
         dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
+                         (int64_t)(DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) >> 8));
     } else if (wait) {
         dpari_put_crossed(&text, group, peer->world, wait->in);
         dpar_text_put(&text, " instead");
     } else {
         dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", x->comm->rank);
-        dpari_hx_put_kind(&text, dpari_hx_kind(x));
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) & 255u);
+        dpari_text_print(&text, ", rank %d ", plan->comm->rank);
+        dpari_hx_put_kind(&text, dpari_hx_kind(plan));
     }
     status = dpari_group_break(group, status, why.text);
-    if (x->node != x->comm) {
-        dpar_comm_abort(x->comm, status, x->node->why.text);
+    if (plan->node != plan->comm) {
+        dpar_comm_abort(plan->comm, status, plan->node->why.text);
     }
     return status;
 }
 
 /* Breaks the communicator, because the arrays of a peer cannot be addressed here. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->comm) {
-        dpar_comm_abort(x->comm, status, x->node->why.text);
+    const dpar_status status = dpari_group_unmapped(plan->node, ref);
+    if (plan->node != plan->comm) {
+        dpar_comm_abort(plan->comm, status, plan->node->why.text);
     }
     return status;
 }
@@ -3500,55 +3512,55 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 /* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
-    dpar_halo_plan *x = (dpar_halo_plan *)exchange;
+    dpar_halo_plan *plan = (dpar_halo_plan *)exchange;
     int32_t i;
-    dpari_shm_progress_all(x->node);
-    if (x->node != x->comm) {
-        for (i = 0; i < x->messages; i++) {
-            (void)dpar_test(&x->work[i]);
+    dpari_shm_progress_all(plan->node);
+    if (plan->node != plan->comm) {
+        for (i = 0; i < plan->messages; i++) {
+            (void)dpar_test(&plan->work[i]);
         }
-        (void)x->comm->engine.progress(x->comm, 0);
+        (void)plan->comm->engine.progress(plan->comm, 0);
     }
 }
 
 /* Returns the time if the plan has timers, otherwise 0. */
-static double dpari_hx_clock(const dpar_halo_plan *x)
+static double dpari_hx_clock(const dpar_halo_plan *plan)
 {
-    return x->options.timers ? dpari_os_now() : 0.0;
+    return plan->options.timers ? dpari_os_now() : 0.0;
 }
 
 /* Adds the time since `began` to a phase. */
-static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
+static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
 {
-    if (x->options.timers) {
-        x->seconds[phase] += dpari_os_now() - began;
+    if (plan->options.timers) {
+        plan->seconds[phase] += dpari_os_now() - began;
     }
 }
 
 /* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
  * is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
-    const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *peer = &x->peer[number];
+    const double began = dpari_hx_clock(plan);
+    const dpari_hx_peer *peer = &plan->peer[number];
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
-    wait.comm = x->comm;
-    wait.group = dpari_group_of(x->node);
+    wait.comm = plan->comm;
+    wait.group = dpari_group_of(plan->node);
     wait.peer = peer->world;
-    wait.ready = &peer->line[x->step[x->now].line].ready;
+    wait.ready = &peer->line[plan->step[plan->now].line].ready;
     wait.shift = 8;
-    wait.count = x->count;
+    wait.count = plan->count;
     wait.progress = dpari_hx_progress;
-    wait.exchange = x;
+    wait.exchange = plan;
     status = dpari_peer_await(&wait, word, value);
-    dpari_hx_count(x, DPARI_HX_WAITING, began);
-    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+    dpari_hx_count(plan, DPARI_HX_WAITING, began);
+    if (status == DPAR_OK || dpari_hx_broken(plan) != DPAR_OK) {
         return status;
     }
-    return dpari_hx_fail(x, status, number, &wait);
+    return dpari_hx_fail(plan, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -3556,7 +3568,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t n
 #define DPARI_HX_LOOK_EVERY 10e-3
 
 /* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
+static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
     double now;
@@ -3565,16 +3577,16 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_OK;
     }
     if (wait) {
-        return dpari_hx_await_slowly(x, peer, word, value);
+        return dpari_hx_await_slowly(plan, peer, word, value);
     }
     now = dpari_os_now();
-    if (now - x->looked < DPARI_HX_LOOK_EVERY) {
+    if (now - plan->looked < DPARI_HX_LOOK_EVERY) {
         return DPAR_MORE;
     }
-    x->looked = now;
-    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
+    plan->looked = now;
+    status = dpari_peer_look(plan->comm, dpari_group_of(plan->node), plan->peer[peer].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_hx_fail(x, status, peer, NULL);
+        status = dpari_hx_fail(plan, status, peer, NULL);
     }
     return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
@@ -3597,11 +3609,11 @@ static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item)
+static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
-    const int64_t size = dpar_type_bytes(x->field[item->field].type);
+    const int64_t size = dpar_type_bytes(plan->field[item->field].type);
     const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
-    const unsigned char *at = dpari_hx_mine(x, item);
+    const unsigned char *at = dpari_hx_mine(plan, item);
     int64_t index[DPARI_HX_DIMS] = {0};
     int32_t d;
     do {
@@ -3626,94 +3638,95 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item
  * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
  * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
  * it. */
-static void dpari_hx_ask(const dpar_halo_plan *x)
+static void dpari_hx_ask(const dpar_halo_plan *plan)
 {
-    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const dpari_hx_step *last = &plan->step[plan->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k;
-    for (k = 0; k < end && x->asks; k++) {
-        const dpari_hx_item *item = &x->item[k];
+    for (k = 0; k < end && plan->asks; k++) {
+        const dpari_hx_item *item = &plan->item[k];
         if (item->row >= 0) {
-            dpari_hx_ask_rows(x, item);
+            dpari_hx_ask_rows(plan, item);
         }
     }
 }
 
 /* Packs n items for other ranks into the staging memory. */
-static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(x);
-    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    const double began = dpari_hx_clock(plan);
+    unsigned char *to = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int64_t k;
-    for (k = first; k < first + n; k += x->item[k].given.step) {
-        const dpari_hx_item *item = &x->item[k], *other = item + item->give_mate;
+    for (k = first; k < first + n; k += plan->item[k].given.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
         if (!item->packs || item->give_mate < 0) {
             continue;
         }
         if (item->given.runs > 0) {
-            dpari_stride_run_list(&item->give, x->spot + item->given.at, item->given.runs, to,
-                                  x->part[item->mine]);
+            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
+                                  plan->part[item->mine]);
         } else if (item->give_mate > 0) {
-            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(x, item),
-                                    &other->give, to + other->pack_at, dpari_hx_mine(x, other));
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
         } else {
-            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(x, item));
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
         }
     }
-    if (x->elsewhere) {
-        dpari_hx_move(x, first, n, 0);
+    if (plan->elsewhere) {
+        dpari_hx_move(plan, first, n, 0);
     }
-    dpari_hx_count(x, DPARI_HX_PACKING, began);
+    dpari_hx_count(plan, DPARI_HX_PACKING, began);
 }
 
 /* Takes n items, whose senders are ready, into this rank's arrays. */
-static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(x);
+    const double began = dpari_hx_clock(plan);
     int64_t k;
-    for (k = first; k < first + n; k += x->item[k].taken.step) {
-        const dpari_hx_item *item = &x->item[k], *other = item + item->take_mate;
+    for (k = first; k < first + n; k += plan->item[k].taken.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
         if (item->take_mate < 0) {
             continue;
         }
         if (item->taken.runs > 0) {
-            dpari_stride_run_list(&item->take, x->spot + item->taken.at, item->taken.runs,
-                                  x->part[item->mine], dpari_hx_base(x, item));
+            dpari_stride_run_list(&item->take, plan->spot + item->taken.at, item->taken.runs,
+                                  plan->part[item->mine], dpari_hx_base(plan, item));
         } else if (item->take_mate > 0) {
-            dpari_stride_run_beside(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item),
-                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(plan, item),
+                                    dpari_hx_from(plan, item), &other->take,
+                                    dpari_hx_mine(plan, other), dpari_hx_from(plan, other));
         } else {
-            dpari_stride_run(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item));
+            dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
         }
     }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
+    dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
 /* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
  * launch, once the last of them has arrived. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
-    const double began = dpari_hx_clock(x);
-    if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(x, step->r, step->r_items, 1);
+    const double began = dpari_hx_clock(plan);
+    if (plan->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(plan, step->r, step->r_items, 1);
     } else {
-        dpari_hx_move(x, step->s, step->s_items, 1);
+        dpari_hx_move(plan, step->s, step->s_items, 1);
     }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
+    dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
-    if (x->reached > 0) {
-        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
-                                            x->reached, work);
+    if (plan->reached > 0) {
+        status = plan->comm->engine.sync_peers(
+            plan->comm, plan->memory, plan->peer_of + plan->comm->size, plan->reached, work);
         if (work) {
-            x->messages += status == DPAR_OK;
+            plan->messages += status == DPAR_OK;
         } else if (status >= 0) {
-            x->part_now = status;
+            plan->part_now = status;
             status = DPAR_OK;
         }
     }
@@ -3721,128 +3734,129 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 }
 
 /* Lists the receives and then the sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
+static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
 {
-    const int mode = x->mode;
-    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    const int mode = plan->mode;
+    unsigned char *from = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t i, n = 0, pass;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+        for (i = 0; i < plan->peers; i++) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
-            dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
+            dpar_call *call = &plan->call[n];
+            if (plan->peer[i].world >= 0 || plan->peer[i].reached || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
             call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_U8;
-            call->root = x->peer[i].rank;
-            call->tag = x->options.tag;
+            call->root = plan->peer[i].rank;
+            call->tag = plan->options.tag;
             call->count = bytes;
             call->in = pass ? from + flow->out_at[mode] : NULL;
-            call->out = pass ? NULL : x->arrivals + flow->in_at[mode];
+            call->out = pass ? NULL : plan->arrivals + flow->in_at[mode];
             n++;
         }
     }
-    x->messages = n;
+    plan->messages = n;
     if (n > 0) {
-        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
+        const dpar_status status = dpari_batch_checked(plan->comm, plan->call, n, plan->work);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_hx_sync_near(x, &x->work[n]);
+    return dpari_hx_sync_near(plan, &plan->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
-static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
+static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
 {
-    const dpari_hx_step *step = &x->step[s];
+    const dpari_hx_step *step = &plan->step[s];
     dpar_status status = DPAR_OK;
     int32_t i;
-    x->now = s;
-    status = dpari_hx_sync_near(x, NULL);
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
-        dpari_hx_peer *peer = &x->peer[i];
+    plan->now = s;
+    status = dpari_hx_sync_near(plan, NULL);
+    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+        dpari_hx_peer *peer = &plan->peer[i];
         dpari_hx_flow *flow = &peer->flow[s];
-        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, x->mode);
-        if (peer->world >= 0 && x->count > 2 && flow->packed) {
-            status = dpari_hx_await(x, i, &peer->line[step->line].done, (uint64_t)x->count - 2, 1);
+        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, plan->mode);
+        if (peer->world >= 0 && plan->count > 2 && flow->packed) {
+            status =
+                dpari_hx_await(plan, i, &peer->line[step->line].done, (uint64_t)plan->count - 2, 1);
         }
     }
     if (status != DPAR_OK) {
         return status;
     }
-    if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(x, step->s, step->s_items);
+    if (plan->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_give(plan, step->s, step->s_items);
     } else {
-        dpari_hx_give(x, step->r, step->r_items);
+        dpari_hx_give(plan, step->r, step->r_items);
     }
-    status = x->elsewhere ? dpari_hx_settle(x) : status;
+    status = plan->elsewhere ? dpari_hx_settle(plan) : status;
     if (status != DPAR_OK) {
         return status;
     }
     if (step->meets) {
-        dpari_publish(x->world, &x->line[step->line].ready,
-                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
+        dpari_publish(plan->world, &plan->line[step->line].ready,
+                      (uint64_t)plan->count << 8 | dpari_hx_kind(plan));
     }
-    return dpari_hx_post(x, s);
+    return dpari_hx_post(plan, s);
 }
 
 /* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
- * (x->early), and takes what this rank sends to itself. */
-static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
+ * (plan->early), and takes what this rank sends to itself. */
+static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
 {
-    const dpari_hx_step *step = &x->step[s];
-    const int forward = x->mode == DPAR_HALO_FORWARD;
-    const int offered = forward && s == x->early && x->early > 0;
-    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(x, s);
-    x->stage = DPARI_HX_TAKING;
+    const dpari_hx_step *step = &plan->step[s];
+    const int forward = plan->mode == DPAR_HALO_FORWARD;
+    const int offered = forward && s == plan->early && plan->early > 0;
+    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
+    plan->stage = DPARI_HX_TAKING;
     if (status == DPAR_OK) {
-        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->self : step->own_first);
+        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->self : step->own_first);
     }
     return status;
 }
 
 /* True if an exchange of this mode has step s. */
-static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
+static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
 {
-    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+    return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
 }
 
-/* Does the steps from s on that only concern this rank. x->next is then the first other step. */
-static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
+/* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
+static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
-    const int forward = x->mode == DPAR_HALO_FORWARD;
-    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
-        const dpari_hx_step *step = &x->step[s];
-        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
+    const int forward = plan->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(plan, s) && plan->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *step = &plan->step[s];
+        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
     }
-    x->next = s;
+    plan->next = s;
 }
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
 {
-    dpari_hx_peer *peer = &x->peer[i];
-    const dpari_hx_line *line = &peer->line[x->step[s].line];
-    dpar_status status = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    dpari_hx_peer *peer = &plan->peer[i];
+    const dpari_hx_line *line = &peer->line[plan->step[s].line];
+    dpar_status status = dpari_hx_await(plan, i, &line->ready, (uint64_t)plan->count << 8, wait);
     uint64_t word;
     int32_t f;
     if (status != DPAR_OK) {
         return status;
     }
     word = DPARI_LOAD(&line->ready);
-    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
-        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
+    if (word >> 8 == (uint64_t)plan->count && (word & 255u) != dpari_hx_kind(plan)) {
+        return dpari_hx_fail(plan, DPAR_E_MISMATCH, i, NULL);
     }
-    if (peer->flow[s].in_direct[x->mode] > 0 && line->version != peer->version) {
-        for (f = 0; f < 2 * x->fields; f++) {
-            peer->at[f] = (const unsigned char *)dpari_at(x->world, peer->refs[f]);
+    if (peer->flow[s].in_direct[plan->mode] > 0 && line->version != peer->version) {
+        for (f = 0; f < 2 * plan->fields; f++) {
+            peer->at[f] = (const unsigned char *)dpari_at(plan->world, peer->refs[f]);
             if (peer->refs[f] != 0 && peer->at[f] == NULL) {
-                return dpari_hx_unmapped(x, peer->refs[f]);
+                return dpari_hx_unmapped(plan, peer->refs[f]);
             }
         }
         peer->version = line->version;
@@ -3851,27 +3865,27 @@ static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s,
 }
 
 /* Takes boxes from the peers that share memory, in the order in which they are ready. */
-static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass;
     for (pass = 0; pass < (wait ? 2 : 1); pass++) {
         all = DPAR_OK;
-        for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *flow = &x->peer[i].flow[s];
+        for (i = 0; i < plan->peers; i++) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
             dpar_status status;
             if (flow->taken) {
                 continue;
             }
-            status = dpari_hx_await_ready(x, i, s, pass);
+            status = dpari_hx_await_ready(plan, i, s, pass);
             if (status == DPAR_MORE) {
                 all = DPAR_MORE;
             } else if (status != DPAR_OK) {
                 return status;
             } else {
                 flow->taken = 1;
-                if (x->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(x, flow->first, flow->boxes);
+                if (plan->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(plan, flow->first, flow->boxes);
                 }
             }
         }
@@ -3883,114 +3897,114 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 }
 
 /* Waits for a message, or with `wait` 0 tests for it. */
-static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
+static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
 {
-    const double began = dpari_hx_clock(x);
-    const dpar_status status = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
-    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    const double began = dpari_hx_clock(plan);
+    const dpar_status status = wait ? dpar_wait(&plan->work[i]) : dpar_test(&plan->work[i]);
+    dpari_hx_count(plan, DPARI_HX_WAITING, began);
     return status;
 }
 
 /* Takes the messages. Receives were posted first, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
-    for (i = 0; i < x->peers; i++) {
-        dpari_hx_flow *flow = &x->peer[i].flow[s];
+    for (i = 0; i < plan->peers; i++) {
+        dpari_hx_flow *flow = &plan->peer[i].flow[s];
         dpar_status status;
-        if (x->peer[i].world >= 0 || x->peer[i].reached || flow->in_bytes[x->mode] == 0) {
+        if (plan->peer[i].world >= 0 || plan->peer[i].reached || flow->in_bytes[plan->mode] == 0) {
             continue;
         }
         n++;
         if (flow->taken > 1) {
             continue;
         }
-        status = dpari_hx_wait_message(x, n - 1, wait);
+        status = dpari_hx_wait_message(plan, n - 1, wait);
         if (status == DPAR_MORE) {
             all = DPAR_MORE;
         } else if (status != DPAR_OK) {
             return status;
         } else {
             flow->taken = 2;
-            if (x->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(x, flow->first, flow->boxes);
+            if (plan->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(plan, flow->first, flow->boxes);
             }
         }
     }
-    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
-        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    if (all == DPAR_OK && plan->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(plan, plan->messages - 1, wait);
     }
     return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
  * until messages have been sent. */
-static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->peers && x->lends[x->mode] && status == DPAR_OK; i++) {
-        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            status = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done,
-                                    (uint64_t)x->count, wait);
+    for (i = 0; i < plan->peers && plan->lends[plan->mode] && status == DPAR_OK; i++) {
+        if (plan->peer[i].world >= 0 && plan->peer[i].flow[s].out_direct[plan->mode] > 0) {
+            status = dpari_hx_await(plan, i, &plan->peer[i].line[plan->step[s].line].done,
+                                    (uint64_t)plan->count, wait);
         }
     }
-    for (i = 0; i < x->messages && status == DPAR_OK; i++) {
-        status = dpari_hx_wait_message(x, i, wait);
+    for (i = 0; i < plan->messages && status == DPAR_OK; i++) {
+        status = dpari_hx_wait_message(plan, i, wait);
     }
     return status;
 }
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
 {
-    const int32_t s = x->now;
-    const dpari_hx_step *step = &x->step[s];
+    const int32_t s = plan->now;
+    const dpari_hx_step *step = &plan->step[s];
     dpar_status status = DPAR_OK;
-    if (x->stage == DPARI_HX_TAKING) {
-        status = dpari_hx_take_shared(x, s, wait);
-        x->stage += status == DPAR_OK;
+    if (plan->stage == DPARI_HX_TAKING) {
+        status = dpari_hx_take_shared(plan, s, wait);
+        plan->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_COMING && status == DPAR_OK) {
-        status = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
-        x->stage += status == DPAR_OK;
+    if (plan->stage == DPARI_HX_COMING && status == DPAR_OK) {
+        status = plan->messages > 0 ? dpari_hx_take_messages(plan, s, wait) : DPAR_OK;
+        plan->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_ADDING && status == DPAR_OK) {
-        if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, step->s + step->own_first, step->s_items - step->own_first);
+    if (plan->stage == DPARI_HX_ADDING && status == DPAR_OK) {
+        if (plan->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
         }
-        if (x->elsewhere) {
-            dpari_hx_take_elsewhere(x, step);
-            status = dpari_hx_settle(x);
+        if (plan->elsewhere) {
+            dpari_hx_take_elsewhere(plan, step);
+            status = dpari_hx_settle(plan);
         }
         if (status != DPAR_OK) {
             return status;
         }
         if (step->meets) {
-            dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
+            dpari_publish(plan->world, &plan->line[step->line].done, (uint64_t)plan->count);
         }
-        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
-        x->stage = DPARI_HX_LEAVING;
+        dpari_hx_take_alone(plan, plan->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
+        plan->stage = DPARI_HX_LEAVING;
     }
-    if (x->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
-        status = dpari_hx_leave(x, s, wait);
+    if (plan->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
+        status = dpari_hx_leave(plan, s, wait);
     }
     return status;
 }
 
 /* True if this rank has messages of steps that have not begun. */
-static int dpari_hx_unposted(const dpar_halo_plan *x)
+static int dpari_hx_unposted(const dpar_halo_plan *plan)
 {
-    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
-    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
-    int32_t s = x->next + (begun ? on : 0), i;
-    for (; dpari_hx_has(x, s); s += on) {
-        for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
-            if (x->peer[i].world < 0 &&
-                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
+    const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = plan->stage != DPARI_HX_FINISHED && plan->next == plan->now;
+    int32_t s = plan->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(plan, s); s += on) {
+        for (i = 0; i < plan->peers; i++) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            if (plan->peer[i].world < 0 &&
+                (flow->in_bytes[plan->mode] > 0 || flow->out_bytes[plan->mode] > 0)) {
                 return 1;
             }
         }
@@ -4000,65 +4014,66 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
 
 /* If the communicator of the node is broken, breaks the plan's too, because messages of other ranks
  * may then never arrive. */
-static void dpari_hx_break_both(dpar_halo_plan *x)
+static void dpari_hx_break_both(dpar_halo_plan *plan)
 {
-    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
-        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
+    if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
+        dpar_comm_abort(plan->comm, plan->node->status, plan->node->why.text);
     }
 }
 
 /* Marks the exchange as ended. */
-static void dpari_hx_mark_ended(dpar_halo_plan *x)
+static void dpari_hx_mark_ended(dpar_halo_plan *plan)
 {
-    x->active = 0;
-    dpari_rest_drop(x->comm, x);
+    plan->active = 0;
+    dpari_rest_drop(plan->comm, plan);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
 {
-    dpari_hx_break_both(x);
-    if (dpari_hx_broken(x) != DPAR_OK) {
-        (void)dpar_wait_all(x->work, x->messages);
+    dpari_hx_break_both(plan);
+    if (dpari_hx_broken(plan) != DPAR_OK) {
+        (void)dpar_wait_all(plan->work, plan->messages);
     }
-    if (x->elsewhere) {
-        (void)dpari_hx_settle(x);
+    if (plan->elsewhere) {
+        (void)dpari_hx_settle(plan);
     }
-    x->messages = 0;
-    dpari_hx_mark_ended(x);
+    plan->messages = 0;
+    dpari_hx_mark_ended(plan);
     return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
 {
-    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
-    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
-        status = dpari_hx_begin_step(x, x->next);
+    dpar_status status =
+        plan->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(plan, wait);
+    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
+        status = dpari_hx_begin_step(plan, plan->next);
     } else if (status == DPAR_OK) {
-        dpari_hx_mark_ended(x);
+        dpari_hx_mark_ended(plan);
     }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_plan *x = (dpar_halo_plan *)before;
+    dpar_halo_plan *plan = (dpar_halo_plan *)before;
     dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        status = dpari_hx_next_step(x, 1);
+    while (status == DPAR_OK && plan->active && dpari_hx_unposted(plan)) {
+        status = dpari_hx_next_step(plan, 1);
     }
     return status;
 }
 
 /* Advances an exchange through all its steps, as far as `wait` allows. */
-static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
 {
     dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && x->active) {
-        status = dpari_hx_next_step(x, wait);
+    while (status == DPAR_OK && plan->active) {
+        status = dpari_hx_next_step(plan, wait);
     }
     return status;
 }
@@ -4067,160 +4082,161 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 
 /* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
  * this rank, then the first other step. */
-static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
+static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (x->world) { /* the others may have taken this rank for lost */
-        status = dpari_group_broken(dpari_group_of(x->node));
+    if (plan->world) { /* the others may have taken this rank for lost */
+        status = dpari_group_broken(dpari_group_of(plan->node));
     }
     if (status == DPAR_OK) {
-        status = dpari_hx_broken(x);
+        status = dpari_hx_broken(plan);
     }
     if (status != DPAR_OK) {
-        dpari_hx_break_both(x);
+        dpari_hx_break_both(plan);
         return status;
     }
-    if (x->active) {
-        return dpari_comm_wrong(
-            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
+    if (plan->active) {
+        return dpari_comm_wrong(plan->comm,
+                                "halo exchange %ld has not ended; call dpar_halo_plan_end first",
+                                plan->count);
     }
-    status = dpari_rest_post(x->comm);
+    status = dpari_rest_post(plan->comm);
     if (status != DPAR_OK) {
         return status;
     }
     if (mode == DPAR_HALO_FORWARD) {
-        dpari_hx_ask(x);
+        dpari_hx_ask(plan);
     }
-    x->count++;
-    x->active = 1;
-    x->mode = mode;
-    x->op = op;
-    x->messages = 0;
-    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
-        status = dpari_hx_offer(x, x->early);
+    plan->count++;
+    plan->active = 1;
+    plan->mode = mode;
+    plan->op = op;
+    plan->messages = 0;
+    if (mode == DPAR_HALO_FORWARD && plan->early > 0) {
+        status = dpari_hx_offer(plan, plan->early);
     }
     if (status == DPAR_OK) {
-        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
-        x->stage = DPARI_HX_FINISHED;
+        dpari_hx_take_alone(plan, mode == DPAR_HALO_FORWARD ? 0 : plan->steps - 1);
+        plan->stage = DPARI_HX_FINISHED;
     }
-    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
-        status = dpari_hx_begin_step(x, x->next);
+    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
+        status = dpari_hx_begin_step(plan, plan->next);
     }
-    if (status == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
+    if (status == DPAR_OK && dpari_hx_unposted(plan)) {
+        dpari_rest_leave(plan->comm, dpari_hx_post_rest, plan);
     }
-    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
+    return status == DPAR_OK ? status : dpari_hx_abandon(plan, status);
 }
 
-DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+    return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
 /* If the op is not the one for which the items are prepared, prepares them again. */
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
 {
     int32_t s, i;
     int64_t k;
-    if (!x) {
+    if (!plan) {
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
             "DPAR_MIN",
             op);
     }
-    for (i = 0; i < x->fields; i++) {
-        if (!dpari_type_can_reduce(x->field[i].type)) {
+    for (i = 0; i < plan->fields; i++) {
+        if (!dpari_type_can_reduce(plan->field[i].type)) {
             return dpari_comm_wrong(
-                x->comm,
+                plan->comm,
                 "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
-                dpar_type_name(x->field[i].type));
+                dpar_type_name(plan->field[i].type));
         }
     }
-    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
-        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+    for (s = 0; s < plan->steps && op != plan->prepared && !plan->active; s++) {
+        if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
             continue;
         }
-        for (k = 0; k < x->step[s].s_items; k++) {
-            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        for (k = 0; k < plan->step[s].s_items; k++) {
+            dpari_hx_prepare(plan, &plan->item[plan->step[s].s + k], op);
         }
-        for (k = 0; k < x->step[s].r_items; k++) {
-            dpari_hx_item *item = &x->item[x->step[s].r + k];
+        for (k = 0; k < plan->step[s].r_items; k++) {
+            dpari_hx_item *item = &plan->item[plan->step[s].r + k];
             if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
                 item->give.clear = item[item->wiper].take.beside == 0;
             }
         }
-        dpari_hx_gather_sends(x, &x->step[s], 1);
+        dpari_hx_gather_sends(plan, &plan->step[s], 1);
     }
-    if (!x->active) {
-        x->prepared = op;
+    if (!plan->active) {
+        plan->prepared = op;
     }
-    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+    return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
 }
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
 {
-    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
-        x->active = x->messages = 0;
+    if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
+        plan->active = plan->messages = 0;
     }
-    return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
+    return plan->active ? dpari_hx_run(plan, wait) : dpari_hx_broken(plan);
 }
 
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
+    return plan ? dpari_hx_continue(plan, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
+    return plan ? dpari_hx_continue(plan, 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
 {
-    const dpar_status status = dpar_halo_plan_begin(x);
-    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
+    const dpar_status status = dpar_halo_plan_begin(plan);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
 }
 
-DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
 {
-    const dpar_status status = dpar_halo_plan_reduce_begin(x, op);
-    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
+    const dpar_status status = dpar_halo_plan_reduce_begin(plan, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
 {
     dpar_status status;
-    if (!x) {
+    if (!plan) {
         return DPAR_OK;
     }
-    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
-        x->active = x->messages = 0;
+    if (plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
+        plan->active = plan->messages = 0;
     }
-    status = dpari_hx_broken(x);
-    if (x->active && status == DPAR_OK) {
+    status = dpari_hx_broken(plan);
+    if (plan->active && status == DPAR_OK) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            x->count);
+            plan->count);
     }
     if (status == DPAR_OK) {
-        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
-    } else if (x->active) {
+        status = dpar_barrier(plan->comm, NULL); /* peers may still read this rank's words */
+    } else if (plan->active) {
         /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_abandon(x, status);
+        status = dpari_hx_abandon(plan, status);
     }
-    if (x->elsewhere) {
-        (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
-        (void)dpari_hx_pin_all(x, 0);
+    if (plan->elsewhere) {
+        (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
+        (void)dpari_hx_pin_all(plan, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
-    return dpari_object_end(status, x->owned);
+    dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+    return dpari_object_end(status, plan->owned);
 }
 
 /* ==== halo/halo_traffic.c ==== */
@@ -4231,9 +4247,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 /* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
  * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
  * way round. */
-static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
+static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
 {
-    const dpar_halo *halo = x->field[0].halo;
+    const dpar_halo *halo = plan->field[0].halo;
     int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
     int32_t most = 0, i, k;
     rank[0] = a;
@@ -4262,30 +4278,30 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
+DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k,
                                              dpari_hx_traffic *traffic)
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!x || !traffic || k < 0 || k > x->peers) {
+    if (!plan || !traffic || k < 0 || k > plan->peers) {
         return 0;
     }
     dpari_zero(traffic, sizeof *traffic);
-    peer = k == x->peers ? -1 : k;
-    traffic->peer = peer < 0 ? x->rank : x->peer[peer].rank;
-    traffic->hops = dpari_hx_hops(x, x->rank, traffic->peer);
-    traffic->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached
+    peer = k == plan->peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->rank : plan->peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->rank, traffic->peer);
+    traffic->way = peer >= 0 && plan->peer[peer].world < 0 && !plan->peer[peer].reached
                        ? DPAR_HALO_MESSAGES
                        : DPAR_HALO_PACKED;
-    for (s = 0; s < x->forward; s++) {
-        const dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->forward; s++) {
+        const dpari_hx_step *step = &plan->step[s];
         const int64_t first = peer < 0 ? step->r : step->s,
                       n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
-            const dpari_hx_item *item = &x->item[i];
-            const int32_t type = x->field[item->field].type, width = dpar_type_bytes(type);
+            const dpari_hx_item *item = &plan->item[i];
+            const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
-                item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+                item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
             if (item->peer != peer) {
                 continue;
             }
@@ -5046,124 +5062,126 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of so many words with the peers: sends the second half of x->record, which
+/* Exchanges records of so many words with the peers: sends the second half of plan->record, which
  * dpari_hx_to_peer divides, and receives the first. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
 {
-    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
+    const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
     dpar_status status;
     int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+    for (i = 0; i < plan->peers; i++) {
+        dpar_call *in = &plan->call[i], *out = &plan->call[plan->peers + i];
         dpari_zero(in, sizeof *in);
         in->kind = DPAR_CALL_RECV;
         in->type = DPAR_I64;
-        in->root = x->peer[i].rank;
-        in->tag = x->options.tag;
+        in->root = plan->peer[i].rank;
+        in->tag = plan->options.tag;
         in->count = words;
         *out = *in;
         out->kind = DPAR_CALL_SEND;
-        in->out = x->record + i * words;
-        out->in = x->record + side + i * words;
+        in->out = plan->record + i * words;
+        out->in = plan->record + side + i * words;
     }
-    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
+    status = dpar_batch(plan->comm, plan->call, 2 * plan->peers, plan->work);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpar_wait_all(x->work, 2 * x->peers);
+    return dpar_wait_all(plan->work, 2 * plan->peers);
 }
 
 /* Returns the record of so many words that is sent to peer i. */
-static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
+static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
-    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
+    return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
 /* Lists the ranks with which this rank exchanges boxes, in ascending order. */
-static void dpari_hx_mark_peers(dpar_halo_plan *x)
+static void dpari_hx_mark_peers(dpar_halo_plan *plan)
 {
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, direction, s;
-    for (i = 0; i < x->fields; i++) {
-        for (s = 0; s < x->steps; s++) {
+    for (i = 0; i < plan->fields; i++) {
+        for (s = 0; s < plan->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
-                                        dpari_hx_moves(&x->options), NULL);
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                                        direction, dpari_hx_moves(&plan->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
-                    x->peer_of[transfer.peer] = 1;
+                    plan->peer_of[transfer.peer] = 1;
                 }
             }
         }
     }
-    x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->comm->size; i++) {
-        if (x->peer_of[i]) {
-            x->peer[x->peers].rank = i;
-            x->peer[x->peers].world = -1;
-            x->peer_of[i] = ++x->peers;
+    plan->peer_of[plan->rank] = 0;
+    for (i = 0; i < plan->comm->size; i++) {
+        if (plan->peer_of[i]) {
+            plan->peer[plan->peers].rank = i;
+            plan->peer[plan->peers].world = -1;
+            plan->peer_of[i] = ++plan->peers;
         }
     }
 }
 
 /* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
+static dpar_status dpari_hx_find_node(dpar_halo_plan *plan)
 {
-    const dpari_group *group = dpari_group_of(x->node);
-    const int apart = x->node != x->comm;
-    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
+    const dpari_group *group = dpari_group_of(plan->node);
+    const int apart = plan->node != plan->comm;
+    int32_t *rank_of =
+        plan->peer_of + plan->comm->size; /* rank in plan->comm of each rank of the node */
     int32_t i;
-    if (!x->world) {
+    if (!plan->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
+        const dpar_status status =
+            dpar_all_gather(plan->node, &plan->rank, rank_of, 1, DPAR_I32, NULL);
         if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(x->comm, status, x->node->why.text);
+            dpar_comm_abort(plan->comm, status, plan->node->why.text);
             return status;
         }
     }
-    for (i = 0; i < x->node->size; i++) {
+    for (i = 0; i < plan->node->size; i++) {
         const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
+        if (rank >= 0 && rank < plan->comm->size && plan->peer_of[rank]) {
+            plan->peer[plan->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 {
-    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
     int32_t i, f, d;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *array = &x->array[f];
+    for (i = 0; i < plan->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(plan, i, words);
+        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *array = &plan->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 r[d] = array->origin[d];
                 r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
             r[2 * DPAR_MAX_DIMS] = array->component;
             r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
+                                       8 * (plan->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    status = dpari_hx_exchange_records(x, words);
+    status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < x->peers; i++) {
-        const int64_t *r = x->record + i * words;
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *array = &x->peer[i].array[f];
+    for (i = 0; i < plan->peers; i++) {
+        const int64_t *r = plan->record + i * words;
+        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *array = &plan->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &plan->field[f], plan->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 array->origin[d] = r[d];
                 array->stride[d] = r[DPAR_MAX_DIMS + d];
@@ -5174,7 +5192,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                x->peer[i].world = -1;
+                plan->peer[i].world = -1;
             }
         }
     }
@@ -5211,18 +5229,18 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
  * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
-static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
+static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *spot,
                               const dpari_hx_item *item, int32_t world)
 {
-    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
-    const int packs = x->options.method == DPAR_HALO_PACKED ||
-                      (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
-                       bytes < DPARI_HX_CROWDED);
+    const int64_t run = plan->options.run_bytes > 0 ? plan->options.run_bytes : 64;
+    const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
+    const int packs = plan->options.method == DPAR_HALO_PACKED ||
+                      (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
+                       plan->world->crowded && bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
-               run;
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
+                             plan->field[item->field].type) >= run;
 }
 
 /* Returns the receiver's dim for the sender's dim d. */
@@ -5268,19 +5286,20 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
 
 /* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
  * item of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
+static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *field = &x->field[index];
-    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
+    const dpar_halo_field *field = &plan->field[index];
+    const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads: the other one of a pair that is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
-                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
     const int32_t here = sends ? owner : index, there = sends ? index : owner;
-    const dpari_hx_array *mine = &x->array[here];
-    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    const dpari_hx_array *mine = &plan->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
+    const int32_t bytes = dpar_type_bytes(field->type),
+                  world = peer < 0 ? -1 : plan->peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
     dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
     dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
@@ -5313,41 +5332,42 @@ static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
+    item->direct = peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world);
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
 /* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
  * place. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                               int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
     return at;
 }
 
 /* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
  * staging memory. */
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t s, int sends)
 {
     dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
-    const int32_t modes = x->step[s].modes;
+    const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
         return;
     }
-    flow = &x->peer[item->peer].flow[s];
+    flow = &plan->peer[item->peer].flow[s];
     for (d = 0; d < item->dims; d++) {
         flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
     if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
+        item->pack_at = dpari_hx_append(plan, item, &flow->out_bytes[give]);
     }
     if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
+        item->take_at = dpari_hx_append(plan, item, &flow->in_bytes[take]);
     }
     flow->out_direct[give] += modes >> give & 1 && !item->packs;
     flow->in_direct[take] += modes >> take & 1 && item->direct;
@@ -5355,31 +5375,31 @@ static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s,
 
 /* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
  * known where each peer's items begin, also fills them in. */
-static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
+static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
 {
-    dpari_hx_step *step = &x->step[s];
+    dpari_hx_step *step = &plan->step[s];
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, step, DPAR_TRANSFER_RECV,
+                                dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             int64_t *count = &step->self;
             int64_t first = step->r;
-            if (transfer.peer != x->rank) {
-                dpari_hx_flow *flow = &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+            if (transfer.peer != plan->rank) {
+                dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
                 count = &flow->boxes;
                 first = flow->first;
             }
             for (k = 0; k < parts; k++) {
                 if (fill) {
-                    dpari_hx_item *item = &x->item[first + *count];
-                    dpari_hx_fill(x, item, i, &transfer, 0, k);
-                    dpari_hx_count_in(x, item, s, 0);
+                    dpari_hx_item *item = &plan->item[first + *count];
+                    dpari_hx_fill(plan, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(plan, item, s, 0);
                 }
                 ++*count;
             }
@@ -5389,27 +5409,28 @@ static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 
 /* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
  * adds without waiting for peers, otherwise all others. Returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
+static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                                DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
+                                NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             if (walk.own_first != own_first) {
                 continue;
             }
             for (k = 0; k < parts; k++) {
-                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
-                dpari_hx_count_in(x, &x->item[at], s, 1);
+                dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
+                dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
-                if (transfer.peer != x->rank) {
-                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
+                if (transfer.peer != plan->rank) {
+                    plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -5419,42 +5440,42 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
 
 /* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
  * on. Returns where they end. */
-static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
+static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
 {
-    dpari_hx_step *step = &x->step[s];
+    dpari_hx_step *step = &plan->step[s];
     int32_t i;
     step->r = at;
-    dpari_hx_list_receives(x, s, 0);
+    dpari_hx_list_receives(plan, s, 0);
     at += step->self;
     step->self = 0;
-    for (i = 0; i < x->peers; i++) {
-        x->peer[i].flow[s].first = at;
-        at += x->peer[i].flow[s].boxes;
-        x->peer[i].flow[s].boxes = 0;
+    for (i = 0; i < plan->peers; i++) {
+        plan->peer[i].flow[s].first = at;
+        at += plan->peer[i].flow[s].boxes;
+        plan->peer[i].flow[s].boxes = 0;
     }
-    dpari_hx_list_receives(x, s, 1);
+    dpari_hx_list_receives(plan, s, 1);
     step->r_items = at - step->r;
     step->s = at;
-    at = dpari_hx_list_sends(x, s, at, 1);
+    at = dpari_hx_list_sends(plan, s, at, 1);
     step->own_first = at - step->s;
-    at = dpari_hx_list_sends(x, s, at, 0);
+    at = dpari_hx_list_sends(plan, s, at, 0);
     step->s_items = at - step->s;
     return at;
 }
 
 /* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
  * therefore write it only when all peers that read it in any of these steps are done. */
-static void dpari_hx_mark_packed(dpar_halo_plan *x)
+static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 {
     int32_t s, t, i;
-    for (s = 0; s < x->steps; s++) {
-        for (t = 0; t < x->steps; t++) {
-            if (x->step[s].line != x->step[t].line) {
+    for (s = 0; s < plan->steps; s++) {
+        for (t = 0; t < plan->steps; t++) {
+            if (plan->step[s].line != plan->step[t].line) {
                 continue;
             }
-            for (i = 0; i < x->peers; i++) {
-                const dpari_hx_flow *flow = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
+            for (i = 0; i < plan->peers; i++) {
+                const dpari_hx_flow *flow = &plan->peer[i].flow[t];
+                plan->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
@@ -5462,40 +5483,40 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
 
 /* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
  * to what it receives in messages: by step and peer, the same for both modes. */
-static void dpari_hx_flows(dpar_halo_plan *x)
+static void dpari_hx_flows(dpar_halo_plan *plan)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the steps of the adjoint use the same memory */
+    for (s = 0; s < plan->steps; s++) {
+        if (s == plan->forward) { /* the steps of the adjoint use the same memory */
             gives = 0;
             comes = 0;
         }
-        x->step[s].alone = !x->elsewhere;
-        for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *flow = &x->peer[i].flow[s];
+        plan->step[s].alone = !plan->elsewhere;
+        for (i = 0; i < plan->peers; i++) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
             const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
                 flow->out_at[mode] = gives;
                 flow->in_at[mode] = comes;
-                x->lends[mode] |= flow->out_direct[mode] > 0;
+                plan->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
-            x->step[s].alone &= flow->boxes + flow->sends == 0;
+            plan->step[s].meets |= plan->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            plan->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (x->peer[i].world < 0) {
+            if (plan->peer[i].world < 0) {
                 comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             }
         }
-        x->turn = dpari_most(x->turn, gives);
-        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
+        plan->turn = dpari_most(plan->turn, gives);
+        plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *field = &x->field[x->item[k].field];
+    for (k = 0; k < plan->step[plan->steps - 1].s + plan->step[plan->steps - 1].s_items; k++) {
+        const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
-            x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
+            plan->look_bytes =
+                dpari_most(plan->look_bytes, plan->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
@@ -5503,17 +5524,18 @@ static void dpari_hx_flows(dpar_halo_plan *x)
 /* ---- planning -------------------------------------------------------------------------------- */
 
 /* Returns the bytes of the references to this rank's arrays, in whole lines. */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
+static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
 {
-    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
+           DPARI_LINE;
 }
 
-/* Returns the first field that is not in the communicator's memory, or x->fields if all are. */
-static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
+/* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
+static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 {
     int32_t i;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_mem(&plan->field[i]) != plan->comm->mem) {
             break;
         }
     }
@@ -5523,136 +5545,137 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
 /* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
  * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
  * a buffer for the largest item in memory that the CPU does not reach. */
-static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->comm;
+    const int64_t lines = plan->world ? plan->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = plan->world ? dpari_hx_refs_bytes(plan) : 0;
+    dpar_comm *of = plan->world ? plan->node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    x->in_order = !x->world && x->comm->mem != NULL;
-    x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
-               of->engine.alloc_shared != NULL;
-    turns += x->nears;
-    if (x->in_order) {
-        outside = dpari_hx_first_outside(x);
+    plan->in_order = !plan->world && plan->comm->mem != NULL;
+    plan->nears = !plan->world && plan->steps == 1 && plan->options.method != DPAR_HALO_MESSAGES &&
+                  of->engine.alloc_shared != NULL;
+    turns += plan->nears;
+    if (plan->in_order) {
+        outside = dpari_hx_first_outside(plan);
     }
-    x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    if (x->nears) {
-        status = of->engine.alloc_shared(of, x->memory_bytes, x->in_order && outside == x->fields,
-                                         &memory);
+    plan->memory_bytes = lines + refs + turns * plan->turn + plan->arrive_bytes + plan->look_bytes;
+    if (plan->nears) {
+        status = of->engine.alloc_shared(of, plan->memory_bytes,
+                                         plan->in_order && outside == plan->fields, &memory);
     } else {
-        status = dpar_comm_alloc(of, x->memory_bytes, &memory);
+        status = dpar_comm_alloc(of, plan->memory_bytes, &memory);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
-    x->memory = (unsigned char *)memory;
-    if (x->in_order && outside < x->fields) {
+    plan->memory = (unsigned char *)memory;
+    if (plan->in_order && outside < plan->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            outside, x->rank);
+            outside, plan->rank);
     }
-    x->line = (dpari_hx_line *)memory;
-    x->refs = (uint64_t *)(void *)(x->memory + lines);
-    x->staging = x->memory + lines + refs;
-    x->arrivals = x->staging + turns * x->turn;
-    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
+    plan->line = (dpari_hx_line *)memory;
+    plan->refs = (uint64_t *)(void *)(plan->memory + lines);
+    plan->staging = plan->memory + lines + refs;
+    plan->arrivals = plan->staging + turns * plan->turn;
+    plan->look = plan->in_order ? NULL : plan->arrivals + plan->arrive_bytes;
     return DPAR_OK;
 }
 
 /* Records where the parts of field f are, as addresses for this rank and as references for its
  * peers. */
-static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
 {
-    const dpar_halo_field *field = &x->field[f];
-    x->part[2 * f] = (unsigned char *)field->data;
-    x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (x->world) { /* a reference of 0 is no array, or one that peers cannot read */
-        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
-        x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
+    const dpar_halo_field *field = &plan->field[f];
+    plan->part[2 * f] = (unsigned char *)field->data;
+    plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
+    if (plan->world) { /* a reference of 0 is no array, or one that peers cannot read */
+        plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
+        plan->refs[2 * f + 1] =
+            field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
     }
 }
 
 /* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
  * staging memory if this rank's device can reach it. record: what the peer has sent. */
-static dpar_status dpari_hx_reach_peer(dpar_halo_plan *x, dpari_hx_peer *peer,
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
                                        const int64_t *record, dpar_why *why)
 {
     unsigned char *memory;
     if (peer->world >= 0) {
-        memory = (unsigned char *)dpari_at(x->world, (uint64_t)record[6]);
+        memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
             dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
-            dpari_put_unmapped(&text, x->world, (uint64_t)record[6]);
+            dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
         peer->line = (dpari_hx_line *)(void *)memory;
-        peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
-        peer->staging = memory + (x->staging - x->memory);
+        peer->refs = (const uint64_t *)(const void *)(peer->line + plan->steps);
+        peer->staging = memory + (plan->staging - plan->memory);
         peer->turn = record[5];
         return DPAR_OK;
     }
-    if (record[7] && x->nears) { /* both must reach the other's memory */
+    if (record[7] && plan->nears) { /* both must reach the other's memory */
         peer->staging =
-            (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
+            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->memory, peer->rank);
         peer->reached = peer->staging != NULL;
         peer->turn = record[5];
     }
     if (peer->reached) {
-        x->peer_of[x->comm->size + x->reached] = peer->rank;
-        x->reached++;
+        plan->peer_of[plan->comm->size + plan->reached] = peer->rank;
+        plan->reached++;
     }
     return DPAR_OK;
 }
 
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+    for (i = 0; i < plan->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(plan, i, words);
+        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
             r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
             r[1] = (int64_t)flow->hash[0];
             r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
             r[4] = flow->out_bytes[1];
-            r[5] = x->turn;
-            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[5] = plan->turn;
+            r[6] = plan->world ? (int64_t)dpari_ref(plan->world, plan->memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = x->nears &&
-                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
+            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->memory,
+                                                                  plan->peer[i].rank) != NULL;
         }
     }
-    status = dpari_hx_exchange_records(x, words);
+    status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < x->peers; i++) {
-        dpari_hx_peer *peer = &x->peer[i];
-        const int64_t *r = x->record + i * words;
-        status = dpari_hx_reach_peer(x, peer, r, why);
+    for (i = 0; i < plan->peers; i++) {
+        dpari_hx_peer *peer = &plan->peer[i];
+        const int64_t *r = plan->record + i * words;
+        status = dpari_hx_reach_peer(plan, peer, r, why);
         if (status != DPAR_OK) {
             return status;
         }
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *flow = &peer->flow[s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
                 r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
                 return dpari_say(
                     DPAR_E_MISMATCH, why,
                     "ranks %d and %d expect different boxes from each other: their grids differ",
-                    x->rank, peer->rank);
+                    plan->rank, peer->rank);
             }
             if (peer->world >= 0 || peer->reached) {
                 flow->in_at[0] = r[2];
@@ -5664,83 +5687,83 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 }
 
 /* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
 {
-    const dpar_status status = dpari_hx_pin_all(x, 1);
+    const dpar_status status = dpari_hx_pin_all(plan, 1);
     if (status == DPAR_OK) {
         return DPAR_OK;
     }
     return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     x->rank, x->memory_bytes, dpar_status_text(status));
+                     plan->rank, plan->memory_bytes, dpar_status_text(status));
 }
 
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
-static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < x->fields; i++) {
-        dpari_hx_bind_field(x, i);
+    for (i = 0; i < plan->fields; i++) {
+        dpari_hx_bind_field(plan, i);
     }
-    x->version = 1;
-    for (s = 0; s < x->steps && x->world; s++) {
-        x->line[s].version = 1;
+    plan->version = 1;
+    for (s = 0; s < plan->steps && plan->world; s++) {
+        plan->line[s].version = 1;
     }
-    status = dpari_hx_exchange_places(x, why);
+    status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(x, why);
+        status = dpari_hx_pin_plan(plan, why);
     }
-    return dpari_agree(x->comm, status, why);
+    return dpari_agree(plan->comm, status, why);
 }
 
 /* The collective part of planning, after the ranks have agreed on the fields. */
-static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t at = 0;
-    dpar_status status = dpari_hx_find_node(x);
+    dpar_status status = dpari_hx_find_node(plan);
     if (status == DPAR_OK) {
-        status = dpari_hx_exchange_arrays(x);
+        status = dpari_hx_exchange_arrays(plan);
     }
     if (status != DPAR_OK) {
-        return dpari_repeat(status, why, x->comm->why.text);
+        return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < x->steps; s++) {
-        at = dpari_hx_list(x, s, at);
+    for (s = 0; s < plan->steps; s++) {
+        at = dpari_hx_list(plan, s, at);
     }
-    dpari_hx_flows(x);
-    dpari_hx_mark_packed(x);
-    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
+    dpari_hx_flows(plan);
+    dpari_hx_mark_packed(plan);
+    status = dpari_agree(plan->comm, dpari_hx_alloc(plan, why), why);
     if (status == DPAR_OK) {
-        status = dpari_hx_connect(x, why);
+        status = dpari_hx_connect(plan, why);
     }
     if (status != DPAR_OK) {
-        if (x->memory) {
-            (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
+        if (plan->memory) {
+            (void)dpari_hx_pin_all(plan, 0);
+            dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
         }
         return status;
     }
-    dpari_hx_finish_items(x);
+    dpari_hx_finish_items(plan);
     return DPAR_OK;
 }
 
 /* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
  * bound later, their memory is not known yet: peers then read them in place only if the method is
  * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
-static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
+static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
-    const int32_t method = x->options.method;
+    const int32_t method = plan->options.method;
     const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
-    const int shares = x->world && allowed;
+    const int shares = plan->world && allowed;
     int32_t i;
-    for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *field = &x->field[i];
-        dpari_hx_array_of(&x->array[i], field, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
-                               (later || dpari_ref(x->world, field->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
-                               dpari_ref(x->world, field->compact_halo, 1) != 0;
+    for (i = 0; i < plan->fields; i++) {
+        const dpar_halo_field *field = &plan->field[i];
+        dpari_hx_array_of(&plan->array[i], field, plan->rank);
+        plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
+                                  (later || dpari_ref(plan->world, field->data, 1) != 0);
+        plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
+                                  dpari_ref(plan->world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -5810,31 +5833,31 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
 {
-    dpar_halo_plan *x;
+    dpar_halo_plan *plan;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(size, memory, &bytes);
-    x->comm = comm;
-    x->node = comm->node ? comm->node : comm;
-    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->options = *desc;
-    x->options.field = x->field;
-    x->rank = comm->rank;
-    x->wide = dpari_os_wide();
-    x->fields = desc->field_count;
-    x->steps = size->steps;
-    x->items = size->items;
-    for (i = 0; i < x->fields; i++) {
-        x->field[i] = desc->field[i];
-        x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
+    plan = dpari_hx_layout(size, memory, &bytes);
+    plan->comm = comm;
+    plan->node = comm->node ? comm->node : comm;
+    plan->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->options = *desc;
+    plan->options.field = plan->field;
+    plan->rank = comm->rank;
+    plan->wide = dpari_os_wide();
+    plan->fields = desc->field_count;
+    plan->steps = size->steps;
+    plan->items = size->items;
+    for (i = 0; i < plan->fields; i++) {
+        plan->field[i] = desc->field[i];
+        plan->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
-    for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(size, i);
+    for (i = 0; i < plan->steps; i++) {
+        plan->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = size->forward;
-    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
-    return x;
+    plan->forward = size->forward;
+    plan->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
+    return plan;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
@@ -5890,52 +5913,52 @@ static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos
     return halos ? "halos only" : "no array";
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data,
                                                     void *halos)
 {
     dpari_hx_array *array;
     int32_t s;
-    if (!x) {
+    if (!plan) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= x->fields) {
+    if (f < 0 || f >= plan->fields) {
         return dpari_comm_wrong(
-            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
-            x->fields - 1);
+            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            plan->fields - 1);
     }
-    if (x->active) {
+    if (plan->active) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            x->count);
+            plan->count);
     }
-    if ((data != NULL) != (x->part[2 * f] != NULL) ||
-        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->comm,
+    if ((data != NULL) != (plan->part[2 * f] != NULL) ||
+        (halos != NULL) != (plan->part[2 * f + 1] != NULL)) {
+        return dpari_comm_wrong(plan->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
-                                f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
+                                f, dpari_hx_given(plan->part[2 * f], plan->part[2 * f + 1]),
                                 dpari_hx_given(data, halos));
     }
-    array = &x->array[f];
-    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &plan->array[f];
+    if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);
     }
-    x->field[f].data = data;
-    x->field[f].compact_halo = halos;
-    dpari_hx_bind_field(x, f);
-    if (!x->bound) {
-        x->bound = 1;
-        dpari_hx_gather_all(x);
+    plan->field[f].data = data;
+    plan->field[f].compact_halo = halos;
+    dpari_hx_bind_field(plan, f);
+    if (!plan->bound) {
+        plan->bound = 1;
+        dpari_hx_gather_all(plan);
     }
-    x->version++;
-    for (s = 0; s < x->steps && x->world; s++) {
-        x->line[s].version = x->version;
+    plan->version++;
+    for (s = 0; s < plan->steps && plan->world; s++) {
+        plan->line[s].version = plan->version;
     }
     return DPAR_OK;
 }
@@ -5957,20 +5980,20 @@ enum {
 /* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
  * *status. The two samples before those that count warm up: the first, of one exchange, only
  * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
-static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
+static double dpari_hx_time(dpar_halo_plan *plan, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
     int32_t i, j;
     for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
-        *status = dpar_barrier(x->comm, NULL);
+        *status = dpar_barrier(plan->comm, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *status == DPAR_OK; k++) {
-            *status = dpar_halo_plan_exchange(x);
+            *status = dpar_halo_plan_exchange(plan);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*status == DPAR_OK) {
-            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+            *status = dpar_all_reduce(plan->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
         if (i == -2) {
             times = 3;
@@ -6035,7 +6058,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
-        dpar_halo_plan *x = NULL;
+        dpar_halo_plan *plan = NULL;
         double took;
         dpari_hx_try(&desc, i);
         /* All ranks must try it, or none. They may differ, because arrays may be compact on some
@@ -6054,14 +6077,14 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         if (status != DPAR_OK) {
             return dpari_repeat(status, why, said.text);
         }
-        status = dpar_halo_plan_make(comm, &desc, &x, why);
+        status = dpar_halo_plan_make(comm, &desc, &plan, why);
         if (status != DPAR_OK) {
             return status;
         }
         if (i == 0) {
             can_order = dpari_hx_all_order(&desc); /* make has checked the fields */
         }
-        took = dpari_hx_time(x, &status);
+        took = dpari_hx_time(plan, &status);
         if (status == DPAR_OK && (least <= 0.0 || took < least)) {
             best.method = desc.method;
             best.ordered = desc.ordered;
@@ -6069,9 +6092,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
             least = took;
         }
         if (status == DPAR_OK) {
-            status = dpar_halo_plan_free(x);
+            status = dpar_halo_plan_free(plan);
         } else {
-            (void)dpar_halo_plan_free(x);
+            (void)dpar_halo_plan_free(plan);
         }
     }
     if (status != DPAR_OK) {

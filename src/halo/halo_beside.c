@@ -53,20 +53,20 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* Moves both boxes. r is a copy of *k, which the caller has read once for all loops. Runs that
+/* Moves both boxes. r is a copy of *pair, which the caller has read once for all loops. Runs that
  * prefetch have a loop of their own, which makes boxes in the first-level cache a tenth faster. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
-                                              const dpari_stride_pair *k, int32_t loop, int zero)
+                                              const dpari_stride_pair *pair, int32_t loop, int zero)
 {
     const int apart = zero && dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
-    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next, to_b = r->to_b;
-    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
-    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = pair->next, to_b = r->to_b;
+    const int64_t zero_step = apart ? pair->a.zero_step : 0, zero_b = apart ? pair->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? pair->a.zero : to;
     const unsigned char *from = r->a.from;
     int64_t row, i;
-    for (row = k->a.rows; row > 0; row--) {
-        const int64_t soon = dpari_least(row > 1 ? k->soon : k->least, n);
+    for (row = pair->a.rows; row > 0; row--) {
+        const int64_t soon = dpari_least(row > 1 ? pair->soon : pair->least, n);
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
         for (i = 0; i < soon; i++, t += to_step, f += from_step, z += zero_step) {
@@ -77,9 +77,9 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
         for (; i < n; i++, t += to_step, f += from_step, z += zero_step) {
             dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
         }
-        to += k->a.to_row;
-        from += k->a.from_row;
-        z_row += apart ? k->a.zero_row : 0;
+        to += pair->a.to_row;
+        from += pair->a.from_row;
+        z_row += apart ? pair->a.zero_row : 0;
     }
 }
 
@@ -100,14 +100,15 @@ DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned cha
     dpari_stride_put(high, sum & first, bytes);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *pair, int32_t bytes,
+                                            int32_t f64)
 {
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    const int64_t n = pair->a.n, step = pair->a.to_step, next = pair->next, to_b = pair->to_b;
     int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+    for (row = 0; row < pair->a.rows; row++) {
+        const int64_t soon = row + 1 < pair->a.rows ? pair->soon : pair->least;
+        unsigned char *high = pair->a.to + row * pair->a.to_row;
+        unsigned char *low = dpari_stride_writable(pair->a.from) + row * pair->a.to_row;
         for (i = 0; i < soon; i++, high += step, low += step) {
             dpari_stride_ask_line(high + next);
             dpari_stride_ask_line(high + to_b + next);
@@ -119,19 +120,19 @@ DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t 
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 8, 0);
+    dpari_stride_round(pair, 8, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 16, 0);
+    dpari_stride_round(pair, 16, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *pair)
 {
-    dpari_stride_round(k, 16, 1);
+    dpari_stride_round(pair, 16, 1);
 }
 
 #if DPARI_STRIDE_WIDE
@@ -146,14 +147,15 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned ch
     dpari_stride_copy(high, &of_high, 32);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_round_f64_2(const dpari_stride_pair *pair)
 {
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    const int64_t n = pair->a.n, step = pair->a.to_step, next = pair->next, to_b = pair->to_b;
     int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+    for (row = 0; row < pair->a.rows; row++) {
+        const int64_t soon = row + 1 < pair->a.rows ? pair->soon : pair->least;
+        unsigned char *high = pair->a.to + row * pair->a.to_row;
+        unsigned char *low = dpari_stride_writable(pair->a.from) + row * pair->a.to_row;
         for (i = 0; i < soon; i++, high += step, low += step) {
             dpari_stride_ask_line(high + next);
             dpari_stride_ask_line(high + to_b + next);
@@ -170,11 +172,11 @@ DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const d
 /* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
  * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
  * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
-static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *pair, uintptr_t step)
 {
-    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
-    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
-    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
+    const uintptr_t to = (uintptr_t)pair->a.to, from = (uintptr_t)pair->a.from;
+    const uintptr_t to_b = to + (uintptr_t)pair->to_b, from_b = from + (uintptr_t)pair->from_b;
+    if (pair->a.to_step != pair->a.from_step || pair->a.to_row != pair->a.from_row) {
         return 0;
     }
     if (from_b == to + step && to_b == from + step) {
@@ -183,33 +185,35 @@ static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t 
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->a.from += k->from_b;
-    k->a.to += k->to_b;
-    k->from_b = -k->from_b;
-    k->to_b = -k->to_b;
+    pair->a.from += pair->from_b;
+    pair->a.to += pair->to_b;
+    pair->from_b = -pair->from_b;
+    pair->to_b = -pair->to_b;
     return 1;
 }
 
 /* Returns the loop above that sums both boxes at once, or NULL if there is none. */
-static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
+static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *pair,
+                                                     const dpari_stride *stride)
 {
 #if DPARI_STRIDE_VECTOR
-    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(pair, 4)) {
         return dpari_stride_round_f32;
     }
-    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(pair, 8)) {
         return dpari_stride_round_f32_2;
     }
-    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(pair, 8)) {
         return dpari_stride_round_f64;
     }
 #endif
 #if DPARI_STRIDE_WIDE
-    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
+    if (stride->loop == DPARI_STRIDE_SUM_F64_2 && stride->wide &&
+        dpari_stride_goes_round(pair, 16)) {
         return dpari_stride_round_f64_2;
     }
 #endif
-    (void)k, (void)s;
+    (void)pair, (void)stride;
     return NULL;
 }
 
@@ -234,17 +238,17 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 #endif
 
 /* Moves both boxes by one of the loops that dpari_stride_pairs allows. */
-DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *pair, int32_t loop)
 {
-    const dpari_stride_pair r = *k; /* read here once, and not in each loop */
-    if (k->round) {
-        k->round(k);
+    const dpari_stride_pair r = *pair; /* read here once, and not in each loop */
+    if (pair->round) {
+        pair->round(pair);
         return;
     }
-    switch (2 * loop + k->a.zeroes) {
+    switch (2 * loop + pair->a.zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
-    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
+    case 2 * id: dpari_stride_both_of(&r, pair, id, 0); break;                                     \
+    case 2 * id + 1: dpari_stride_both_of(&r, pair, id, 1); break;
         DPARI_STRIDE_PAIRS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default: break;
@@ -290,79 +294,79 @@ static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t
  * prefetched more at once than a core can wait for, that would delay the lines that it reads.
  * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
  * 6.4 us.) */
-static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
+static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
-    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
+    const int64_t row = pair->a.n * pair->a.run, bytes = pair->a.rows * row;
     const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
-    dpari_stride_pair some = *k;
+    dpari_stride_pair some = *pair;
     int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
     some.a.to = room[0];
     some.to_b = DPARI_STRIDE_PACK;
     some.soon = some.least = 0;
-    dpari_stride_ask_both(k->a.to, k->to_b, asked);
+    dpari_stride_ask_both(pair->a.to, pair->to_b, asked);
     for (at = 0; at < bytes; at += some.a.rows * row) {
         const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
         const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
         some.a.rows = part / row;
         dpari_stride_move_pair(&some, loop);
-        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
+        dpari_stride_ask_both(pair->a.to + asked, pair->to_b, soon - asked);
         asked = soon;
-        dpari_stride_copy(k->a.to + at, room[0], part);
-        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
-        some.a.from += some.a.rows * k->a.from_row;
+        dpari_stride_copy(pair->a.to + at, room[0], part);
+        dpari_stride_copy(pair->a.to + at + pair->to_b, room[1], part);
+        some.a.from += some.a.rows * pair->a.from_row;
     }
 }
 
 /* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
  * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
-static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
+static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
 {
-    k->a.to = to[0];
-    k->a.from = from[0];
-    k->a.n = a->dim[0].count;
-    k->a.rows = a->dim[1].count;
-    dpari_stride_steps(a, &k->a);
-    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
-    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
-    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
-    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
-    k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) {
-        k->next = k->a.to_row;
-        k->soon = k->a.n;
-    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
-        k->next = DPARI_STRIDE_SOON * k->a.to_step;
-        k->soon = k->a.n;
-        k->least = k->a.n - DPARI_STRIDE_SOON;
+    pair->a.to = to[0];
+    pair->a.from = from[0];
+    pair->a.n = a->dim[0].count;
+    pair->a.rows = a->dim[1].count;
+    dpari_stride_steps(a, &pair->a);
+    pair->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    pair->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    pair->zero_b = a->beside != 0 ? pair->to_b + b->beside - a->beside : pair->from_b;
+    pair->round = a->clear && a->each == 0 ? dpari_stride_round_of(pair, a) : NULL;
+    pair->next = pair->soon = pair->least = 0;
+    if (a->asks && pair->a.n <= DPARI_STRIDE_ROW) {
+        pair->next = pair->a.to_row;
+        pair->soon = pair->a.n;
+    } else if (a->asks || dpari_stride_size(pair->a.to_step) >= DPARI_STRIDE_APART) {
+        pair->next = DPARI_STRIDE_SOON * pair->a.to_step;
+        pair->soon = pair->a.n;
+        pair->least = pair->a.n - DPARI_STRIDE_SOON;
     }
 }
 
 /* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
  * the lines of later runs on the side that another core used last. */
-static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
+static void dpari_stride_pair_ahead(const dpari_stride *stride, dpari_stride_pair *pair)
 {
-    const dpari_stride_pair all = *k;
-    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
+    const dpari_stride_pair all = *pair;
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / stride->each);
     const int64_t rows = dpari_most(1, most / all.a.n);
     int64_t row, i;
-    for (row = 0; row < all.a.rows; row += k->a.rows) {
-        k->a.rows = dpari_least(rows, all.a.rows - row);
-        for (i = 0; i < all.a.n; i += k->a.n) {
-            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
-            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
-            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
-            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
-            k->a.n = dpari_least(most, all.a.n - i);
-            k->soon = all.soon - i;
-            k->least = least - i;
-            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_move_pair(k, s->loop);
+    for (row = 0; row < all.a.rows; row += pair->a.rows) {
+        pair->a.rows = dpari_least(rows, all.a.rows - row);
+        for (i = 0; i < all.a.n; i += pair->a.n) {
+            const int64_t least = row + pair->a.rows < all.a.rows ? all.soon : all.least;
+            pair->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
+            pair->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
+            pair->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
+            pair->a.n = dpari_least(most, all.a.n - i);
+            pair->soon = all.soon - i;
+            pair->least = least - i;
+            dpari_stride_ask_ahead(stride, pair->a.to, pair->a.from, DPARI_STRIDE_AHEAD,
+                                   pair->a.rows * pair->a.n * stride->each);
+            dpari_stride_ask_ahead(stride, pair->a.to + pair->to_b, pair->a.from + pair->from_b,
+                                   DPARI_STRIDE_AHEAD, pair->a.rows * pair->a.n * stride->each);
+            dpari_stride_move_pair(pair, stride->loop);
         }
     }
 }
@@ -409,7 +413,7 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
-    const dpari_stride *s[2];
+    const dpari_stride *stride[2];
     unsigned char *to[2];
     const unsigned char *from[2];
     int64_t part = a->part < b->part ? a->part : b->part;
@@ -419,8 +423,8 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
         dpari_stride_run(b, to_b, from_b);
         return;
     }
-    s[0] = a;
-    s[1] = b;
+    stride[0] = a;
+    stride[1] = b;
     to[0] = (unsigned char *)to_a + a->to_start;
     to[1] = (unsigned char *)to_b + b->to_start;
     from[0] = (const unsigned char *)from_a + a->from_start;
@@ -434,7 +438,7 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
             part /= 2;
         }
     }
-    dpari_stride_walk(s, to, from, 2, part, turn);
+    dpari_stride_walk(stride, to, from, 2, part, turn);
 }
 
 /* ---- lists ---- */
@@ -448,12 +452,12 @@ DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, c
     X(DPARI_STRIDE_TWO_16)
 
 /* Moves the runs of a list. */
-DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
+DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *rows,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
-    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, last = rows->run - dpari_stride_width(loop);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t i;
     for (i = 0; i < n; i++) {
         const unsigned char *f = from + list[i].from;
@@ -462,23 +466,23 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
 }
 
 /* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
-static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
+static void dpari_stride_move_list(const dpari_stride_rows *rows, const dpari_stride_spot *list,
                                    int32_t loop)
 {
     int64_t i;
-    switch (2 * loop + k->zeroes) {
+    switch (2 * loop + rows->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
-    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
+    case 2 * id: dpari_stride_list_of(rows, list, id, 0); break;                                   \
+    case 2 * id + 1: dpari_stride_list_of(rows, list, id, 1); break;
         DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default:
-        for (i = 0; i < k->n; i++) {
-            dpari_stride_rows one = *k;
+        for (i = 0; i < rows->n; i++) {
+            dpari_stride_rows one = *rows;
             one.n = 1;
-            one.to = k->to + list[i].to;
-            one.from = k->from + list[i].from;
+            one.to = rows->to + list[i].to;
+            one.from = rows->from + list[i].from;
             one.zero = dpari_stride_writable(one.from);
             dpari_stride_move(&one, loop);
         }
@@ -486,28 +490,28 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at,
                                                     int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
-    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
-        s->beside != 0) {
+    if (stride->loop == DPARI_STRIDE_NONE || stride->loop == DPARI_STRIDE_LONG ||
+        stride->loop >= DPARI_STRIDE_DENSE ||
+        (stride->clear && stride->loop == DPARI_STRIDE_MIDDLE) || stride->beside != 0) {
         return 0;
     }
-    for (d = 0; d < s->dims; d++) {
-        runs *= s->dim[d].count;
+    for (d = 0; d < stride->dims; d++) {
+        runs *= stride->dim[d].count;
         if (runs > DPARI_STRIDE_FEW) {
             return 0;
         }
     }
     for (k = 0; k < runs; k++) {
-        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
-        for (d = 0; d < s->dims; d++) {
-            to += rest % s->dim[d].count * s->dim[d].to;
-            from += rest % s->dim[d].count * s->dim[d].from;
-            rest /= s->dim[d].count;
+        int64_t to = to_at + stride->to_start, from = from_at + stride->from_start, rest = k;
+        for (d = 0; d < stride->dims; d++) {
+            to += rest % stride->dim[d].count * stride->dim[d].to;
+            from += rest % stride->dim[d].count * stride->dim[d].from;
+            rest /= stride->dim[d].count;
         }
         if (to != (int32_t)to || from != (int32_t)from) {
             return 0;
@@ -523,7 +527,7 @@ DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_s
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
@@ -531,13 +535,13 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_str
     k.to = (unsigned char *)to;
     k.from = (const unsigned char *)from;
     k.zero = k.to;
-    k.zeroes = s->clear;
+    k.zeroes = stride->clear;
     k.n = n;
     k.rows = 1;
     k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
-    k.run = s->run;
-    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+    k.run = stride->run;
+    for (i = 0; i < n && stride->ahead == DPARI_STRIDE_TO; i++) {
         dpari_stride_ask_line((const unsigned char *)to + list[i].to);
     }
-    dpari_stride_move_list(&k, list, s->loop);
+    dpari_stride_move_list(&k, list, stride->loop);
 }

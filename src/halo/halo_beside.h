@@ -20,12 +20,12 @@ typedef struct dpari_stride_spot {
  * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
  *
  * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
-DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* Moves n entries one after the other, of box s and of boxes that are alike. */
-DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
 /* Moves two boxes, in one walk if they have the same shape. This is for the two sides of a block,

@@ -767,124 +767,126 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of so many words with the peers: sends the second half of x->record, which
+/* Exchanges records of so many words with the peers: sends the second half of plan->record, which
  * dpari_hx_to_peer divides, and receives the first. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *x, int64_t words)
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
 {
-    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
+    const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
     dpar_status status;
     int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+    for (i = 0; i < plan->peers; i++) {
+        dpar_call *in = &plan->call[i], *out = &plan->call[plan->peers + i];
         dpari_zero(in, sizeof *in);
         in->kind = DPAR_CALL_RECV;
         in->type = DPAR_I64;
-        in->root = x->peer[i].rank;
-        in->tag = x->options.tag;
+        in->root = plan->peer[i].rank;
+        in->tag = plan->options.tag;
         in->count = words;
         *out = *in;
         out->kind = DPAR_CALL_SEND;
-        in->out = x->record + i * words;
-        out->in = x->record + side + i * words;
+        in->out = plan->record + i * words;
+        out->in = plan->record + side + i * words;
     }
-    status = dpar_batch(x->comm, x->call, 2 * x->peers, x->work);
+    status = dpar_batch(plan->comm, plan->call, 2 * plan->peers, plan->work);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpar_wait_all(x->work, 2 * x->peers);
+    return dpar_wait_all(plan->work, 2 * plan->peers);
 }
 
 /* Returns the record of so many words that is sent to peer i. */
-static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
+static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
-    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
+    return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
 /* Lists the ranks with which this rank exchanges boxes, in ascending order. */
-static void dpari_hx_mark_peers(dpar_halo_plan *x)
+static void dpari_hx_mark_peers(dpar_halo_plan *plan)
 {
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, direction, s;
-    for (i = 0; i < x->fields; i++) {
-        for (s = 0; s < x->steps; s++) {
+    for (i = 0; i < plan->fields; i++) {
+        for (s = 0; s < plan->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], direction,
-                                        dpari_hx_moves(&x->options), NULL);
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                                        direction, dpari_hx_moves(&plan->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
-                    x->peer_of[transfer.peer] = 1;
+                    plan->peer_of[transfer.peer] = 1;
                 }
             }
         }
     }
-    x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->comm->size; i++) {
-        if (x->peer_of[i]) {
-            x->peer[x->peers].rank = i;
-            x->peer[x->peers].world = -1;
-            x->peer_of[i] = ++x->peers;
+    plan->peer_of[plan->rank] = 0;
+    for (i = 0; i < plan->comm->size; i++) {
+        if (plan->peer_of[i]) {
+            plan->peer[plan->peers].rank = i;
+            plan->peer[plan->peers].world = -1;
+            plan->peer_of[i] = ++plan->peers;
         }
     }
 }
 
 /* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
+static dpar_status dpari_hx_find_node(dpar_halo_plan *plan)
 {
-    const dpari_group *group = dpari_group_of(x->node);
-    const int apart = x->node != x->comm;
-    int32_t *rank_of = x->peer_of + x->comm->size; /* rank in x->comm of each rank of the node */
+    const dpari_group *group = dpari_group_of(plan->node);
+    const int apart = plan->node != plan->comm;
+    int32_t *rank_of =
+        plan->peer_of + plan->comm->size; /* rank in plan->comm of each rank of the node */
     int32_t i;
-    if (!x->world) {
+    if (!plan->world) {
         return DPAR_OK;
     }
     if (apart) {
-        const dpar_status status = dpar_all_gather(x->node, &x->rank, rank_of, 1, DPAR_I32, NULL);
+        const dpar_status status =
+            dpar_all_gather(plan->node, &plan->rank, rank_of, 1, DPAR_I32, NULL);
         if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(x->comm, status, x->node->why.text);
+            dpar_comm_abort(plan->comm, status, plan->node->why.text);
             return status;
         }
     }
-    for (i = 0; i < x->node->size; i++) {
+    for (i = 0; i < plan->node->size; i++) {
         const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < x->comm->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = group->world_rank[i];
+        if (rank >= 0 && rank < plan->comm->size && plan->peer_of[rank]) {
+            plan->peer[plan->peer_of[rank] - 1].world = group->world_rank[i];
         }
     }
     return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 {
-    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
     int32_t i, f, d;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *array = &x->array[f];
+    for (i = 0; i < plan->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(plan, i, words);
+        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *array = &plan->array[f];
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 r[d] = array->origin[d];
                 r[DPAR_MAX_DIMS + d] = array->stride[d];
             }
             r[2 * DPAR_MAX_DIMS] = array->component;
             r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * array->elsewhere;
+                                       8 * (plan->peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
-    status = dpari_hx_exchange_records(x, words);
+    status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < x->peers; i++) {
-        const int64_t *r = x->record + i * words;
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *array = &x->peer[i].array[f];
+    for (i = 0; i < plan->peers; i++) {
+        const int64_t *r = plan->record + i * words;
+        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *array = &plan->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &x->field[f], x->peer[i].rank);
+            dpari_hx_dense(array, &plan->field[f], plan->peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 array->origin[d] = r[d];
                 array->stride[d] = r[DPAR_MAX_DIMS + d];
@@ -895,7 +897,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *x)
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                x->peer[i].world = -1;
+                plan->peer[i].world = -1;
             }
         }
     }
@@ -932,18 +934,18 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
  * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
  * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
-static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
+static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *spot,
                               const dpari_hx_item *item, int32_t world)
 {
-    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = item->elements * dpar_type_bytes(x->field[item->field].type);
-    const int packs = x->options.method == DPAR_HALO_PACKED ||
-                      (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
-                       bytes < DPARI_HX_CROWDED);
+    const int64_t run = plan->options.run_bytes > 0 ? plan->options.run_bytes : 64;
+    const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
+    const int packs = plan->options.method == DPAR_HALO_PACKED ||
+                      (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
+                       plan->world->crowded && bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(item->extent, spot->stride, item->dims, x->field[item->field].type) >=
-               run;
+           dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
+                             plan->field[item->field].type) >= run;
 }
 
 /* Returns the receiver's dim for the sender's dim d. */
@@ -989,19 +991,20 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
 
 /* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
  * item of S. */
-static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
+static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
-    const dpar_halo_field *field = &x->field[index];
-    const int32_t components = dpari_hx_components(field), peer = x->peer_of[transfer->peer] - 1;
+    const dpar_halo_field *field = &plan->field[index];
+    const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads: the other one of a pair that is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
-                              ? (int32_t)(dpari_hx_other(field) - x->field)
+                              ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
     const int32_t here = sends ? owner : index, there = sends ? index : owner;
-    const dpari_hx_array *mine = &x->array[here];
-    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(field->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    const dpari_hx_array *mine = &plan->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
+    const int32_t bytes = dpar_type_bytes(field->type),
+                  world = peer < 0 ? -1 : plan->peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
     dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
     dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
@@ -1034,41 +1037,42 @@ static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *item, int32_t index,
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &their_spot, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &my_spot, item, world);
+    item->direct = peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world);
+    item->packs = peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world);
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
 /* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
  * place. */
-static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *item, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                               int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
     return at;
 }
 
 /* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
  * staging memory. */
-static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t s, int sends)
 {
     dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
-    const int32_t modes = x->step[s].modes;
+    const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
         return;
     }
-    flow = &x->peer[item->peer].flow[s];
+    flow = &plan->peer[item->peer].flow[s];
     for (d = 0; d < item->dims; d++) {
         flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
     if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(x, item, &flow->out_bytes[give]);
+        item->pack_at = dpari_hx_append(plan, item, &flow->out_bytes[give]);
     }
     if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(x, item, &flow->in_bytes[take]);
+        item->take_at = dpari_hx_append(plan, item, &flow->in_bytes[take]);
     }
     flow->out_direct[give] += modes >> give & 1 && !item->packs;
     flow->in_direct[take] += modes >> take & 1 && item->direct;
@@ -1076,31 +1080,31 @@ static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *item, int32_t s,
 
 /* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
  * known where each peer's items begin, also fills them in. */
-static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
+static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
 {
-    dpari_hx_step *step = &x->step[s];
+    dpari_hx_step *step = &plan->step[s];
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, step, DPAR_TRANSFER_RECV,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, step, DPAR_TRANSFER_RECV,
+                                dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             int64_t *count = &step->self;
             int64_t first = step->r;
-            if (transfer.peer != x->rank) {
-                dpari_hx_flow *flow = &x->peer[x->peer_of[transfer.peer] - 1].flow[s];
+            if (transfer.peer != plan->rank) {
+                dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
                 count = &flow->boxes;
                 first = flow->first;
             }
             for (k = 0; k < parts; k++) {
                 if (fill) {
-                    dpari_hx_item *item = &x->item[first + *count];
-                    dpari_hx_fill(x, item, i, &transfer, 0, k);
-                    dpari_hx_count_in(x, item, s, 0);
+                    dpari_hx_item *item = &plan->item[first + *count];
+                    dpari_hx_fill(plan, item, i, &transfer, 0, k);
+                    dpari_hx_count_in(plan, item, s, 0);
                 }
                 ++*count;
             }
@@ -1110,27 +1114,28 @@ static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 
 /* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
  * adds without waiting for peers, otherwise all others. Returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
+static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk walk;
     dpar_transfer transfer;
     int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                                DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
+                                NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&x->field[i], &transfer);
+            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             if (walk.own_first != own_first) {
                 continue;
             }
             for (k = 0; k < parts; k++) {
-                dpari_hx_fill(x, &x->item[at], i, &transfer, 1, k);
-                dpari_hx_count_in(x, &x->item[at], s, 1);
+                dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
+                dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
-                if (transfer.peer != x->rank) {
-                    x->peer[x->peer_of[transfer.peer] - 1].flow[s].sends++;
+                if (transfer.peer != plan->rank) {
+                    plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
         }
@@ -1140,42 +1145,42 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int
 
 /* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
  * on. Returns where they end. */
-static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
+static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
 {
-    dpari_hx_step *step = &x->step[s];
+    dpari_hx_step *step = &plan->step[s];
     int32_t i;
     step->r = at;
-    dpari_hx_list_receives(x, s, 0);
+    dpari_hx_list_receives(plan, s, 0);
     at += step->self;
     step->self = 0;
-    for (i = 0; i < x->peers; i++) {
-        x->peer[i].flow[s].first = at;
-        at += x->peer[i].flow[s].boxes;
-        x->peer[i].flow[s].boxes = 0;
+    for (i = 0; i < plan->peers; i++) {
+        plan->peer[i].flow[s].first = at;
+        at += plan->peer[i].flow[s].boxes;
+        plan->peer[i].flow[s].boxes = 0;
     }
-    dpari_hx_list_receives(x, s, 1);
+    dpari_hx_list_receives(plan, s, 1);
     step->r_items = at - step->r;
     step->s = at;
-    at = dpari_hx_list_sends(x, s, at, 1);
+    at = dpari_hx_list_sends(plan, s, at, 1);
     step->own_first = at - step->s;
-    at = dpari_hx_list_sends(x, s, at, 0);
+    at = dpari_hx_list_sends(plan, s, at, 0);
     step->s_items = at - step->s;
     return at;
 }
 
 /* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
  * therefore write it only when all peers that read it in any of these steps are done. */
-static void dpari_hx_mark_packed(dpar_halo_plan *x)
+static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 {
     int32_t s, t, i;
-    for (s = 0; s < x->steps; s++) {
-        for (t = 0; t < x->steps; t++) {
-            if (x->step[s].line != x->step[t].line) {
+    for (s = 0; s < plan->steps; s++) {
+        for (t = 0; t < plan->steps; t++) {
+            if (plan->step[s].line != plan->step[t].line) {
                 continue;
             }
-            for (i = 0; i < x->peers; i++) {
-                const dpari_hx_flow *flow = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
+            for (i = 0; i < plan->peers; i++) {
+                const dpari_hx_flow *flow = &plan->peer[i].flow[t];
+                plan->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
             }
         }
     }
@@ -1183,40 +1188,40 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
 
 /* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
  * to what it receives in messages: by step and peer, the same for both modes. */
-static void dpari_hx_flows(dpar_halo_plan *x)
+static void dpari_hx_flows(dpar_halo_plan *plan)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the steps of the adjoint use the same memory */
+    for (s = 0; s < plan->steps; s++) {
+        if (s == plan->forward) { /* the steps of the adjoint use the same memory */
             gives = 0;
             comes = 0;
         }
-        x->step[s].alone = !x->elsewhere;
-        for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *flow = &x->peer[i].flow[s];
+        plan->step[s].alone = !plan->elsewhere;
+        for (i = 0; i < plan->peers; i++) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
             const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
                 flow->out_at[mode] = gives;
                 flow->in_at[mode] = comes;
-                x->lends[mode] |= flow->out_direct[mode] > 0;
+                plan->lends[mode] |= flow->out_direct[mode] > 0;
             }
-            x->step[s].meets |= x->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
-            x->step[s].alone &= flow->boxes + flow->sends == 0;
+            plan->step[s].meets |= plan->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
+            plan->step[s].alone &= flow->boxes + flow->sends == 0;
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (x->peer[i].world < 0) {
+            if (plan->peer[i].world < 0) {
                 comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             }
         }
-        x->turn = dpari_most(x->turn, gives);
-        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
+        plan->turn = dpari_most(plan->turn, gives);
+        plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *field = &x->field[x->item[k].field];
+    for (k = 0; k < plan->step[plan->steps - 1].s + plan->step[plan->steps - 1].s_items; k++) {
+        const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
-            x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(field->type));
+            plan->look_bytes =
+                dpari_most(plan->look_bytes, plan->item[k].elements * dpar_type_bytes(field->type));
         }
     }
 }
@@ -1224,17 +1229,18 @@ static void dpari_hx_flows(dpar_halo_plan *x)
 /* ---- planning -------------------------------------------------------------------------------- */
 
 /* Returns the bytes of the references to this rank's arrays, in whole lines. */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
+static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
 {
-    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
+           DPARI_LINE;
 }
 
-/* Returns the first field that is not in the communicator's memory, or x->fields if all are. */
-static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
+/* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
+static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 {
     int32_t i;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->comm->mem) {
+    for (i = 0; i < plan->fields; i++) {
+        if (dpari_hx_mem(&plan->field[i]) != plan->comm->mem) {
             break;
         }
     }
@@ -1244,136 +1250,137 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *x)
 /* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
  * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
  * a buffer for the largest item in memory that the CPU does not reach. */
-static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->comm;
+    const int64_t lines = plan->world ? plan->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = plan->world ? dpari_hx_refs_bytes(plan) : 0;
+    dpar_comm *of = plan->world ? plan->node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    x->in_order = !x->world && x->comm->mem != NULL;
-    x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
-               of->engine.alloc_shared != NULL;
-    turns += x->nears;
-    if (x->in_order) {
-        outside = dpari_hx_first_outside(x);
+    plan->in_order = !plan->world && plan->comm->mem != NULL;
+    plan->nears = !plan->world && plan->steps == 1 && plan->options.method != DPAR_HALO_MESSAGES &&
+                  of->engine.alloc_shared != NULL;
+    turns += plan->nears;
+    if (plan->in_order) {
+        outside = dpari_hx_first_outside(plan);
     }
-    x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    if (x->nears) {
-        status = of->engine.alloc_shared(of, x->memory_bytes, x->in_order && outside == x->fields,
-                                         &memory);
+    plan->memory_bytes = lines + refs + turns * plan->turn + plan->arrive_bytes + plan->look_bytes;
+    if (plan->nears) {
+        status = of->engine.alloc_shared(of, plan->memory_bytes,
+                                         plan->in_order && outside == plan->fields, &memory);
     } else {
-        status = dpar_comm_alloc(of, x->memory_bytes, &memory);
+        status = dpar_comm_alloc(of, plan->memory_bytes, &memory);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
-    x->memory = (unsigned char *)memory;
-    if (x->in_order && outside < x->fields) {
+    plan->memory = (unsigned char *)memory;
+    if (plan->in_order && outside < plan->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            outside, x->rank);
+            outside, plan->rank);
     }
-    x->line = (dpari_hx_line *)memory;
-    x->refs = (uint64_t *)(void *)(x->memory + lines);
-    x->staging = x->memory + lines + refs;
-    x->arrivals = x->staging + turns * x->turn;
-    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
+    plan->line = (dpari_hx_line *)memory;
+    plan->refs = (uint64_t *)(void *)(plan->memory + lines);
+    plan->staging = plan->memory + lines + refs;
+    plan->arrivals = plan->staging + turns * plan->turn;
+    plan->look = plan->in_order ? NULL : plan->arrivals + plan->arrive_bytes;
     return DPAR_OK;
 }
 
 /* Records where the parts of field f are, as addresses for this rank and as references for its
  * peers. */
-static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
 {
-    const dpar_halo_field *field = &x->field[f];
-    x->part[2 * f] = (unsigned char *)field->data;
-    x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (x->world) { /* a reference of 0 is no array, or one that peers cannot read */
-        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
-        x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
+    const dpar_halo_field *field = &plan->field[f];
+    plan->part[2 * f] = (unsigned char *)field->data;
+    plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
+    if (plan->world) { /* a reference of 0 is no array, or one that peers cannot read */
+        plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
+        plan->refs[2 * f + 1] =
+            field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
     }
 }
 
 /* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
  * staging memory if this rank's device can reach it. record: what the peer has sent. */
-static dpar_status dpari_hx_reach_peer(dpar_halo_plan *x, dpari_hx_peer *peer,
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
                                        const int64_t *record, dpar_why *why)
 {
     unsigned char *memory;
     if (peer->world >= 0) {
-        memory = (unsigned char *)dpari_at(x->world, (uint64_t)record[6]);
+        memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
             dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
-            dpari_put_unmapped(&text, x->world, (uint64_t)record[6]);
+            dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
         peer->line = (dpari_hx_line *)(void *)memory;
-        peer->refs = (const uint64_t *)(const void *)(peer->line + x->steps);
-        peer->staging = memory + (x->staging - x->memory);
+        peer->refs = (const uint64_t *)(const void *)(peer->line + plan->steps);
+        peer->staging = memory + (plan->staging - plan->memory);
         peer->turn = record[5];
         return DPAR_OK;
     }
-    if (record[7] && x->nears) { /* both must reach the other's memory */
+    if (record[7] && plan->nears) { /* both must reach the other's memory */
         peer->staging =
-            (unsigned char *)x->comm->engine.peer_address(x->comm, x->memory, peer->rank);
+            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->memory, peer->rank);
         peer->reached = peer->staging != NULL;
         peer->turn = record[5];
     }
     if (peer->reached) {
-        x->peer_of[x->comm->size + x->reached] = peer->rank;
-        x->reached++;
+        plan->peer_of[plan->comm->size + plan->reached] = peer->rank;
+        plan->reached++;
     }
     return DPAR_OK;
 }
 
 /* Exchanges positions in staging memory with each peer, and checks that both expect the same data
  * between them. */
-static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+    for (i = 0; i < plan->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(plan, i, words);
+        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
             r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
             r[1] = (int64_t)flow->hash[0];
             r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
             r[4] = flow->out_bytes[1];
-            r[5] = x->turn;
-            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[5] = plan->turn;
+            r[6] = plan->world ? (int64_t)dpari_ref(plan->world, plan->memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = x->nears &&
-                   x->comm->engine.peer_address(x->comm, x->memory, x->peer[i].rank) != NULL;
+            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->memory,
+                                                                  plan->peer[i].rank) != NULL;
         }
     }
-    status = dpari_hx_exchange_records(x, words);
+    status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < x->peers; i++) {
-        dpari_hx_peer *peer = &x->peer[i];
-        const int64_t *r = x->record + i * words;
-        status = dpari_hx_reach_peer(x, peer, r, why);
+    for (i = 0; i < plan->peers; i++) {
+        dpari_hx_peer *peer = &plan->peer[i];
+        const int64_t *r = plan->record + i * words;
+        status = dpari_hx_reach_peer(plan, peer, r, why);
         if (status != DPAR_OK) {
             return status;
         }
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *flow = &peer->flow[s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
                 r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
                 return dpari_say(
                     DPAR_E_MISMATCH, why,
                     "ranks %d and %d expect different boxes from each other: their grids differ",
-                    x->rank, peer->rank);
+                    plan->rank, peer->rank);
             }
             if (peer->world >= 0 || peer->reached) {
                 flow->in_at[0] = r[2];
@@ -1385,83 +1392,83 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *x, dpar_why *why)
 }
 
 /* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
 {
-    const dpar_status status = dpari_hx_pin_all(x, 1);
+    const dpar_status status = dpari_hx_pin_all(plan, 1);
     if (status == DPAR_OK) {
         return DPAR_OK;
     }
     return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     x->rank, x->memory_bytes, dpar_status_text(status));
+                     plan->rank, plan->memory_bytes, dpar_status_text(status));
 }
 
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
-static dpar_status dpari_hx_connect(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < x->fields; i++) {
-        dpari_hx_bind_field(x, i);
+    for (i = 0; i < plan->fields; i++) {
+        dpari_hx_bind_field(plan, i);
     }
-    x->version = 1;
-    for (s = 0; s < x->steps && x->world; s++) {
-        x->line[s].version = 1;
+    plan->version = 1;
+    for (s = 0; s < plan->steps && plan->world; s++) {
+        plan->line[s].version = 1;
     }
-    status = dpari_hx_exchange_places(x, why);
+    status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(x, why);
+        status = dpari_hx_pin_plan(plan, why);
     }
-    return dpari_agree(x->comm, status, why);
+    return dpari_agree(plan->comm, status, why);
 }
 
 /* The collective part of planning, after the ranks have agreed on the fields. */
-static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
+static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t at = 0;
-    dpar_status status = dpari_hx_find_node(x);
+    dpar_status status = dpari_hx_find_node(plan);
     if (status == DPAR_OK) {
-        status = dpari_hx_exchange_arrays(x);
+        status = dpari_hx_exchange_arrays(plan);
     }
     if (status != DPAR_OK) {
-        return dpari_repeat(status, why, x->comm->why.text);
+        return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < x->steps; s++) {
-        at = dpari_hx_list(x, s, at);
+    for (s = 0; s < plan->steps; s++) {
+        at = dpari_hx_list(plan, s, at);
     }
-    dpari_hx_flows(x);
-    dpari_hx_mark_packed(x);
-    status = dpari_agree(x->comm, dpari_hx_alloc(x, why), why);
+    dpari_hx_flows(plan);
+    dpari_hx_mark_packed(plan);
+    status = dpari_agree(plan->comm, dpari_hx_alloc(plan, why), why);
     if (status == DPAR_OK) {
-        status = dpari_hx_connect(x, why);
+        status = dpari_hx_connect(plan, why);
     }
     if (status != DPAR_OK) {
-        if (x->memory) {
-            (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->comm, x->memory);
+        if (plan->memory) {
+            (void)dpari_hx_pin_all(plan, 0);
+            dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
         }
         return status;
     }
-    dpari_hx_finish_items(x);
+    dpari_hx_finish_items(plan);
     return DPAR_OK;
 }
 
 /* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
  * bound later, their memory is not known yet: peers then read them in place only if the method is
  * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
-static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
+static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
-    const int32_t method = x->options.method;
+    const int32_t method = plan->options.method;
     const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
-    const int shares = x->world && allowed;
+    const int shares = plan->world && allowed;
     int32_t i;
-    for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *field = &x->field[i];
-        dpari_hx_array_of(&x->array[i], field, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && field->data &&
-                               (later || dpari_ref(x->world, field->data, 1) != 0);
-        x->array[i].reach[1] = shares && !x->array[i].elsewhere && field->compact_halo &&
-                               dpari_ref(x->world, field->compact_halo, 1) != 0;
+    for (i = 0; i < plan->fields; i++) {
+        const dpar_halo_field *field = &plan->field[i];
+        dpari_hx_array_of(&plan->array[i], field, plan->rank);
+        plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
+                                  (later || dpari_ref(plan->world, field->data, 1) != 0);
+        plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
+                                  dpari_ref(plan->world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -1531,31 +1538,31 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
 {
-    dpar_halo_plan *x;
+    dpar_halo_plan *plan;
     int64_t bytes;
     int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(size, memory, &bytes);
-    x->comm = comm;
-    x->node = comm->node ? comm->node : comm;
-    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->options = *desc;
-    x->options.field = x->field;
-    x->rank = comm->rank;
-    x->wide = dpari_os_wide();
-    x->fields = desc->field_count;
-    x->steps = size->steps;
-    x->items = size->items;
-    for (i = 0; i < x->fields; i++) {
-        x->field[i] = desc->field[i];
-        x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
+    plan = dpari_hx_layout(size, memory, &bytes);
+    plan->comm = comm;
+    plan->node = comm->node ? comm->node : comm;
+    plan->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->options = *desc;
+    plan->options.field = plan->field;
+    plan->rank = comm->rank;
+    plan->wide = dpari_os_wide();
+    plan->fields = desc->field_count;
+    plan->steps = size->steps;
+    plan->items = size->items;
+    for (i = 0; i < plan->fields; i++) {
+        plan->field[i] = desc->field[i];
+        plan->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
-    for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(size, i);
+    for (i = 0; i < plan->steps; i++) {
+        plan->step[i] = dpari_hx_step_of(size, i);
     }
-    x->forward = size->forward;
-    x->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
-    return x;
+    plan->forward = size->forward;
+    plan->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
+    return plan;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc,
@@ -1611,52 +1618,52 @@ static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos
     return halos ? "halos only" : "no array";
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data,
                                                     void *halos)
 {
     dpari_hx_array *array;
     int32_t s;
-    if (!x) {
+    if (!plan) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= x->fields) {
+    if (f < 0 || f >= plan->fields) {
         return dpari_comm_wrong(
-            x->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
-            x->fields - 1);
+            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
+            plan->fields - 1);
     }
-    if (x->active) {
+    if (plan->active) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            x->count);
+            plan->count);
     }
-    if ((data != NULL) != (x->part[2 * f] != NULL) ||
-        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(x->comm,
+    if ((data != NULL) != (plan->part[2 * f] != NULL) ||
+        (halos != NULL) != (plan->part[2 * f + 1] != NULL)) {
+        return dpari_comm_wrong(plan->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
-                                f, dpari_hx_given(x->part[2 * f], x->part[2 * f + 1]),
+                                f, dpari_hx_given(plan->part[2 * f], plan->part[2 * f + 1]),
                                 dpari_hx_given(data, halos));
     }
-    array = &x->array[f];
-    if ((array->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+    array = &plan->array[f];
+    if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
             f);
     }
-    x->field[f].data = data;
-    x->field[f].compact_halo = halos;
-    dpari_hx_bind_field(x, f);
-    if (!x->bound) {
-        x->bound = 1;
-        dpari_hx_gather_all(x);
+    plan->field[f].data = data;
+    plan->field[f].compact_halo = halos;
+    dpari_hx_bind_field(plan, f);
+    if (!plan->bound) {
+        plan->bound = 1;
+        dpari_hx_gather_all(plan);
     }
-    x->version++;
-    for (s = 0; s < x->steps && x->world; s++) {
-        x->line[s].version = x->version;
+    plan->version++;
+    for (s = 0; s < plan->steps && plan->world; s++) {
+        plan->line[s].version = plan->version;
     }
     return DPAR_OK;
 }

@@ -223,7 +223,7 @@ DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_d
  *
  * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
  * place, and the new one is not. The message is in comm->why. Costs O(1). */
-DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data, void *halos);
 /* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
  * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
@@ -237,7 +237,7 @@ DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *dat
  * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
  * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
  * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
-DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
  * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
  * nor halo cells may be read or written.
@@ -250,18 +250,18 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
  *
  * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
  * an op or a type cannot be combined. */
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
  * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
  * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan);
 /* Waits until halos are filled and own cells may be written again. Several plans in progress end in
  * the same order on all ranks. Returns DPAR_OK if no exchange is in progress. Errors and cost are
  * those of begin. */
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan);
 /* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan);
 /* Combines the halo values with those of their owners: reduce_begin, then end. Followed by
  * dpar_halo_plan_exchange, all holders of a point get the result. With a plan of shared points
  * these two calls are the assembly of finite elements; for an average, assemble an array of ones
@@ -272,12 +272,12 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
  * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
  * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
  * as begin. Costs one exchange. */
-DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op);
 /* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
  * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
  * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress.
  * After an exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *plan);
 
 /* ---- choosing ---- */
 

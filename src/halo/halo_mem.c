@@ -26,13 +26,13 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar
     return mem->wait(mem->ctx);
 }
 
-DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *item,
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *item,
                                unsigned char *dense, int back, dpar_mem_box *box)
 {
-    unsigned char *mine = x->part[item->mine] + item->mine_at;
+    unsigned char *mine = plan->part[item->mine] + item->mine_at;
     int32_t d;
     dpari_zero(box, sizeof *box);
-    box->to_type = box->from_type = box->round_type = x->field[item->field].type;
+    box->to_type = box->from_type = box->round_type = plan->field[item->field].type;
     box->op = DPAR_COPY;
     box->dims = item->dims;
     box->to = back ? mine : dense;
@@ -45,16 +45,17 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *ite
 }
 
 /* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int takes,
+static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
                             dpar_mem_box *box)
 {
-    const dpar_halo_field *field = &x->field[item->field];
-    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const dpar_halo_field *field = &plan->field[item->field];
+    const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
     /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, item) : 0;
-    unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
+    unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t d;
-    dpari_hx_box_of(x, item, takes ? (unsigned char *)from : staging + item->pack_at, takes, box);
+    dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
+                    box);
     box->round_type = dpari_hx_wire(field);
     if (!takes) {
         box->to_type = dpari_hx_wire(field);
@@ -62,7 +63,7 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
         return;
     }
     box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? x->op : DPAR_COPY;
+    box->op = adjoint ? plan->op : DPAR_COPY;
     box->negate = item->negate;
     box->clear = adjoint && item->peer < 0;
     for (d = 0; d < item->dims && item->direct; d++) {
@@ -71,43 +72,43 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *item, int ta
 }
 
 /* Keeps the first failure of a move. */
-static void dpari_hx_note(dpar_halo_plan *x, dpar_status status)
+static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
 {
-    if (x->moved == DPAR_OK) {
-        x->moved = status;
+    if (plan->moved == DPAR_OK) {
+        plan->moved = status;
     }
 }
 
 /* Items of the same memory that follow each other are one batch. A failure is returned by the next
  * dpari_hx_settle. */
-DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
     int64_t k;
     for (k = first; k <= first + n; k++) {
-        const dpari_hx_item *item = k < first + n ? &x->item[k] : NULL;
-        const dpar_mem *mem = item ? dpari_hx_mem(&x->field[item->field]) : NULL;
+        const dpari_hx_item *item = k < first + n ? &plan->item[k] : NULL;
+        const dpar_mem *mem = item ? dpari_hx_mem(&plan->field[item->field]) : NULL;
         if (item && (!mem || (!takes && !item->packs))) {
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
             boxes = 0;
         }
         of = mem;
         if (item) {
-            dpari_hx_moving(x, item, takes, &x->box[boxes++]);
+            dpari_hx_moving(plan, item, takes, &plan->box[boxes++]);
         }
     }
 }
 
 /* True if an earlier field uses the same device memory. */
-static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
+static int dpari_hx_seen_before(const dpar_halo_plan *plan, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f; i++) {
-        if (dpari_hx_mem(&x->field[i]) == dpari_hx_mem(&x->field[f])) {
+        if (dpari_hx_mem(&plan->field[i]) == dpari_hx_mem(&plan->field[f])) {
             return 1;
         }
     }
@@ -116,14 +117,14 @@ static int dpari_hx_seen_before(const dpar_halo_plan *x, int32_t f)
 
 /* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
  * breaks the communicator. */
-DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
 {
-    dpar_status status = x->moved;
+    dpar_status status = plan->moved;
     dpar_why why;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
-        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && mem->wait && !dpari_hx_seen_before(x, i)) {
+    for (i = 0; i < plan->fields && plan->elsewhere && !plan->in_order; i++) {
+        const dpar_mem *mem = dpari_hx_mem(&plan->field[i]);
+        if (mem && mem->wait && !dpari_hx_seen_before(plan, i)) {
             const dpar_status waited = mem->wait(mem->ctx);
             if (status == DPAR_OK) {
                 status = waited;
@@ -134,10 +135,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
         (void)dpari_say(
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
-            x->count, x->rank, dpar_status_text(status));
-        dpar_comm_abort(x->comm, status, why.text);
-        if (x->node != x->comm) {
-            dpar_comm_abort(x->node, status, why.text);
+            plan->count, plan->rank, dpar_status_text(status));
+        dpar_comm_abort(plan->comm, status, why.text);
+        if (plan->node != plan->comm) {
+            dpar_comm_abort(plan->node, status, why.text);
         }
     }
     return status;
@@ -153,17 +154,17 @@ static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memor
     return mem->unpin ? mem->unpin(mem->ctx, memory) : DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
-                                              int on)
+DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *memory,
+                                              int64_t bytes, int on)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    if (!x->elsewhere || x->in_order || bytes <= 0) {
+    if (!plan->elsewhere || plan->in_order || bytes <= 0) {
         return DPAR_OK;
     }
-    for (i = 0; i < x->fields; i++) {
-        const dpar_mem *mem = dpari_hx_mem(&x->field[i]);
-        if (mem && !dpari_hx_seen_before(x, i)) {
+    for (i = 0; i < plan->fields; i++) {
+        const dpar_mem *mem = dpari_hx_mem(&plan->field[i]);
+        if (mem && !dpari_hx_seen_before(plan, i)) {
             const dpar_status pinned = dpari_hx_pin_with(mem, memory, bytes, on);
             if (status == DPAR_OK) {
                 status = pinned;
@@ -174,14 +175,14 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *mem
 }
 
 /* This is the plan's own memory and the staging memory of peers. */
-DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
-    dpar_status status = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
-        const dpari_hx_peer *peer = &x->peer[i];
+    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+        const dpari_hx_peer *peer = &plan->peer[i];
         if (peer->world >= 0 && peer->staging) {
-            status = dpari_hx_pin(x, peer->staging, 2 * peer->turn, on);
+            status = dpari_hx_pin(plan, peer->staging, 2 * peer->turn, on);
         }
     }
     return status;

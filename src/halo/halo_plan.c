@@ -234,35 +234,35 @@ DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *s
     return run * dpar_type_bytes(type);
 }
 
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan)
 {
-    return x->reached > 0 ? x->part_now : x->count & 1;
+    return plan->reached > 0 ? plan->part_now : plan->count & 1;
 }
 
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *item)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
-    return x->part[item->mine] + item->mine_at;
+    return plan->part[item->mine] + item->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x,
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    const dpari_hx_peer *peer = &x->peer[item->peer < 0 ? 0 : item->peer];
+    const dpari_hx_peer *peer = &plan->peer[item->peer < 0 ? 0 : item->peer];
     if (item->peer < 0) {
-        return x->part[item->theirs];
+        return plan->part[item->theirs];
     }
     if (item->direct) {
         return peer->at[item->theirs];
     }
     if (peer->world >= 0 || peer->reached) {
-        return peer->staging + dpari_hx_parity(x) * peer->turn;
+        return peer->staging + dpari_hx_parity(plan) * peer->turn;
     }
-    return x->arrivals;
+    return plan->arrivals;
 }
 
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x,
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    return dpari_hx_base(x, item) + (item->direct ? item->theirs_at : item->take_at);
+    return dpari_hx_base(plan, item) + (item->direct ? item->theirs_at : item->take_at);
 }

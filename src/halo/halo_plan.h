@@ -238,50 +238,54 @@ struct dpar_halo_plan {
 /* ---- fields ---- */
 
 /* The number of elements at a point. */
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field);
 /* The type in which values are sent. */
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field);
 /* The table of the field's memory, or NULL for the host's. */
-DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *field);
 /* The other field of a pair, which is next to it in the list; NULL if it is in no pair. */
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field);
 /* True if values that arrive after `turn` quarter turns come from the other field's array, and true
  * if their sign changes. */
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Computes the own points and the local box of a rank. Returns 0 if it has no points. */
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+DPARI_API int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own, dpar_box *all);
 /* Computes the place in the array of the box whose first local point is `at`. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+DPARI_API void dpari_hx_place(const dpari_hx_array *array, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);
 
 /* ---- of this header's own modules ---- */
 
 /* True if this field can be exchanged dim after dim. */
-DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *field);
 /* True if the field sets strides. */
-DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field);
 /* Removes the points beyond physical ends from a box. No rank owns them, and an array need not have
  * them. */
-DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box);
 /* The halo that the array has: array_halo if that is set. */
-DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field);
 /* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
-DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
-DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
+                                      int32_t rank);
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
+                                   int32_t rank);
 /* The number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
 /* The half of the staging memory that the exchange under way uses, 0 or 1. */
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x);
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
 /* The address of an item in this rank's array; the address from which it is taken; and the
  * beginning of the memory that the latter is in. */
-DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
+                                                  const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
+                                                  const dpari_hx_item *it);
 
 #endif

@@ -17,12 +17,12 @@
 /* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Prepares the two copies of an item: when this rank takes it, with `op`, and when it gives it. */
-DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *item,
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *field = &x->field[item->field];
+    const dpar_halo_field *field = &plan->field[item->field];
     const int32_t wire = dpari_hx_wire(field);
-    const int shares = item->peer >= 0 && x->peer[item->peer].world >= 0;
+    const int shares = item->peer >= 0 && plan->peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     int32_t d;
     dpari_zero(&piece, sizeof piece);
@@ -42,7 +42,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_h
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
     piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
-    piece.wide = x->wide;
+    piece.wide = plan->wide;
     dpari_stride_prepare(&item->take, &piece);
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
@@ -80,7 +80,7 @@ static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 
 /* True if two items may be in the same list: they need the same loop and, once arrays have been
  * bound, must be in the same arrays, because the distance between two arrays may change. */
-static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
+static int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
     const dpari_stride *first = takes ? &a->take : &a->give;
@@ -88,41 +88,41 @@ static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
     if (!dpari_stride_lists_alike(first, second)) {
         return 0;
     }
-    if (!x->bound) {
+    if (!plan->bound) {
         return 1;
     }
     return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
 }
 
 /* Returns the bytes from one part of this rank's arrays to another. */
-static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
+static int64_t dpari_hx_between(const dpar_halo_plan *plan, int32_t from, int32_t to)
 {
-    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+    return (int64_t)(uintptr_t)plan->part[to] - (int64_t)(uintptr_t)plan->part[from];
 }
 
 /* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
  * or 0 if b cannot be in a list. */
-static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
+static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
-    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    const int64_t mine = dpari_hx_between(plan, a->mine, b->mine) + b->mine_at;
     int64_t from = b->take_at;
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
     if (b->peer < 0) {
-        from = dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at;
+        from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
     return dpari_stride_list(&b->take, mine, from, spot);
 }
 
-/* Makes the list that begins with item i, from entry `at` of x->spot on. Items that cannot be in it
- * are skipped, unless the order of items matters (strict): then the list ends before them. It
+/* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
+ * it are skipped, unless the order of items matters (strict): then the list ends before them. It
  * matters if values are combined, because the order of sums is documented. It also matters for
  * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
  * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
-static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
-                               int takes, int64_t at)
+static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *list = dpari_hx_few_of(a, takes);
@@ -133,8 +133,8 @@ static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
-            dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + list->runs);
+            dpari_hx_one_list(plan, a, &item[j], takes)) {
+            runs = dpari_hx_entries(plan, a, &item[j], takes, plan->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
@@ -161,10 +161,10 @@ static int dpari_hx_skips(dpari_hx_item *item, int takes)
 
 /* Makes the lists of n items that are given or taken one after the other, and sets the distance
  * from each item to the next one that is not skipped. */
-static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW;
+    int64_t at = ((takes ? plan->items : 0) + (item - plan->item)) * DPARI_STRIDE_FEW;
     int64_t i;
     int32_t skipped = 0; /* number of items after this one that are skipped */
     for (i = 0; i < n; i++) {
@@ -172,7 +172,7 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
     for (i = 0; i < n; i++) {
         if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
-            dpari_hx_list_from(x, item, n, i, takes, at);
+            dpari_hx_list_from(plan, item, n, i, takes, at);
             at += dpari_hx_few_of(&item[i], takes)->runs;
         }
     }
@@ -182,21 +182,22 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
 }
 
-DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *step,
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpari_hx_step *step,
                                           int takes)
 {
-    dpari_hx_gather(x, x->item + step->s, step->own_first, takes);
-    dpari_hx_gather(x, x->item + step->s + step->own_first, step->s_items - step->own_first, takes);
+    dpari_hx_gather(plan, plan->item + step->s, step->own_first, takes);
+    dpari_hx_gather(plan, plan->item + step->s + step->own_first, step->s_items - step->own_first,
+                    takes);
 }
 
-DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan)
 {
     int32_t s, takes;
-    for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->steps; s++) {
+        const dpari_hx_step *step = &plan->step[s];
         for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + step->r, step->r_items, takes);
-            dpari_hx_gather_sends(x, step, takes);
+            dpari_hx_gather(plan, plan->item + step->r, step->r_items, takes);
+            dpari_hx_gather_sends(plan, step, takes);
         }
     }
 }
@@ -245,13 +246,13 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
 /* Pairs items whose runs are short, and whose boxes are too large for a list. Each is paired with
  * one of the DPARI_HX_NEAR items after it, separately for giving and for taking. Items in memory
  * that the CPU does not reach get mates of -1, because halo_mem.c moves them. */
-static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
-        if (dpari_hx_mem(&x->field[a->field])) {
+        if (dpari_hx_mem(&plan->field[a->field])) {
             a->give_mate = a->take_mate = -1;
             continue;
         }
@@ -276,20 +277,20 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
 /* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
  * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
  * the step may be made into box a. */
-static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
+static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
-    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t size = dpar_type_bytes(plan->field[a->field].type);
     const int64_t gap = a->mine_at - b->mine_at;
     int64_t k;
-    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+    if (a->field != b->field || dpari_hx_mem(&plan->field[a->field]) || !a->packs || b->direct ||
         b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
         -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
         !dpari_hx_mates(a, b)) {
         return 0;
     }
     for (k = step->s; k < step->s + step->s_items; k++) {
-        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+        if (plan->item[k].field == a->field && !dpari_hx_apart(a, &plan->item[k])) {
             return 0;
         }
     }
@@ -297,17 +298,17 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *step,
 }
 
 /* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
-static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *step)
+static void dpari_hx_wipe_beside(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     int64_t i, j;
     for (i = step->r; i < step->r + step->r_items; i++) {
-        dpari_hx_item *a = &x->item[i];
+        dpari_hx_item *a = &plan->item[i];
         for (j = step->s; j < step->s + step->s_items && a->wiper == 0; j++) {
-            dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, step, a, b)) {
-                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+            dpari_hx_item *b = &plan->item[j];
+            if (dpari_hx_may_wipe(plan, step, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(plan->field[a->field].type);
                 a->wiper = j - i;
-                dpari_hx_prepare(x, b, DPAR_SUM);
+                dpari_hx_prepare(plan, b, DPAR_SUM);
                 a->give.clear = b->take.beside == 0;
             }
         }
@@ -345,13 +346,13 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 }
 
 /* True if a forward exchange prefetches the ends of the rows that peers read. */
-static int dpari_hx_asks(const dpar_halo_plan *x)
+static int dpari_hx_asks(const dpar_halo_plan *plan)
 {
-    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const dpari_hx_step *last = &plan->step[plan->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k, rows = 0;
     for (k = 0; k < end; k++) {
-        const dpari_hx_item *item = &x->item[k];
+        const dpari_hx_item *item = &plan->item[k];
         rows += item->row >= 0 ? dpari_hx_rows(item, item->row) : 0;
     }
     return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
@@ -359,29 +360,30 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
 
 /* ---- all items ------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->steps; s++) {
+        dpari_hx_step *step = &plan->step[s];
         for (k = step->r; k < step->s + step->s_items; k++) {
-            dpari_hx_item *item = &x->item[k];
+            dpari_hx_item *item = &plan->item[k];
             const int sends = k >= step->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
             if (item->peer >= 0) {
-                const dpari_hx_flow *flow = &x->peer[item->peer].flow[s];
+                const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
                 item->pack_at += flow->out_at[give];
                 item->take_at += flow->in_at[!give];
             }
-            dpari_hx_prepare(x, item, sends ? DPAR_SUM : DPAR_COPY);
+            dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_wipe_beside(x, step);
-        dpari_hx_pair(x, x->item + step->r, step->r_items, 0);
-        dpari_hx_pair(x, x->item + step->s, step->own_first, 1);
-        dpari_hx_pair(x, x->item + step->s + step->own_first, step->s_items - step->own_first, 1);
+        dpari_hx_wipe_beside(plan, step);
+        dpari_hx_pair(plan, plan->item + step->r, step->r_items, 0);
+        dpari_hx_pair(plan, plan->item + step->s, step->own_first, 1);
+        dpari_hx_pair(plan, plan->item + step->s + step->own_first, step->s_items - step->own_first,
+                      1);
     }
-    dpari_hx_gather_all(x);
-    x->asks = dpari_hx_asks(x);
-    x->prepared = DPAR_SUM;
+    dpari_hx_gather_all(plan);
+    plan->asks = dpari_hx_asks(plan);
+    plan->prepared = DPAR_SUM;
 }

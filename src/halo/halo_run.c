@@ -27,19 +27,19 @@
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
 /* Returns the status of the communicators that the plan uses. */
-static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
+static dpar_status dpari_hx_broken(const dpar_halo_plan *plan)
 {
-    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
+    return plan->comm->status != DPAR_OK ? plan->comm->status : plan->node->status;
 }
 
 /* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
+static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
 {
-    const dpari_group *group = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(plan->node);
     int32_t i;
-    for (i = 0; i < x->node->size; i++) {
+    for (i = 0; i < plan->node->size; i++) {
         if (group->world_rank[i] == world) {
-            return x->node == x->comm ? i : x->peer_of[x->comm->size + i];
+            return plan->node == plan->comm ? i : plan->peer_of[plan->comm->size + i];
         }
     }
     return -1;
@@ -47,9 +47,9 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 
 /* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
  * + op for an adjoint. */
-static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
+static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
 {
-    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+    return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
 }
 
 /* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
@@ -68,24 +68,25 @@ static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
 
 /* Breaks the communicator with a message, because the peer has ended, or because the peer or the
  * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t number,
-                                            const dpari_peer_wait *wait)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status status,
+                                            int32_t number, const dpari_peer_wait *wait)
 {
-    dpari_group *group = dpari_group_of(x->node);
-    const dpari_hx_peer *peer = &x->peer[number];
+    dpari_group *group = dpari_group_of(plan->node);
+    const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
     dpar_text_init(&text, why.text, sizeof why.text);
     dpari_text_print(&text, "%s%ld of %d%s%d",
-                     x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
-                     x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, wait->who) : peer->rank);
+                     plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
+                     plan->count, plan->fields,
+                     plan->fields == 1 ? " field: rank " : " fields: rank ",
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
     dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
+    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, x->world, peer->world);
+        dpari_put_failed(&text, plan->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, x->world, peer->world);
+        dpari_put_ending(&text, plan->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
         if (wait->links > 0) {
@@ -95,29 +96,29 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
             dpar_text_put(&text, "it");
         }
         dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&peer->line[x->step[x->now].line].ready) >> 8));
+                         (int64_t)(DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) >> 8));
     } else if (wait) {
         dpari_put_crossed(&text, group, peer->world, wait->in);
         dpar_text_put(&text, " instead");
     } else {
         dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[x->step[x->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", x->comm->rank);
-        dpari_hx_put_kind(&text, dpari_hx_kind(x));
+        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) & 255u);
+        dpari_text_print(&text, ", rank %d ", plan->comm->rank);
+        dpari_hx_put_kind(&text, dpari_hx_kind(plan));
     }
     status = dpari_group_break(group, status, why.text);
-    if (x->node != x->comm) {
-        dpar_comm_abort(x->comm, status, x->node->why.text);
+    if (plan->node != plan->comm) {
+        dpar_comm_abort(plan->comm, status, plan->node->why.text);
     }
     return status;
 }
 
 /* Breaks the communicator, because the arrays of a peer cannot be addressed here. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->comm) {
-        dpar_comm_abort(x->comm, status, x->node->why.text);
+    const dpar_status status = dpari_group_unmapped(plan->node, ref);
+    if (plan->node != plan->comm) {
+        dpar_comm_abort(plan->comm, status, plan->node->why.text);
     }
     return status;
 }
@@ -125,55 +126,55 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 /* Advances messages and other work in progress, while this rank waits for a peer. */
 static void dpari_hx_progress(void *exchange)
 {
-    dpar_halo_plan *x = (dpar_halo_plan *)exchange;
+    dpar_halo_plan *plan = (dpar_halo_plan *)exchange;
     int32_t i;
-    dpari_shm_progress_all(x->node);
-    if (x->node != x->comm) {
-        for (i = 0; i < x->messages; i++) {
-            (void)dpar_test(&x->work[i]);
+    dpari_shm_progress_all(plan->node);
+    if (plan->node != plan->comm) {
+        for (i = 0; i < plan->messages; i++) {
+            (void)dpar_test(&plan->work[i]);
         }
-        (void)x->comm->engine.progress(x->comm, 0);
+        (void)plan->comm->engine.progress(plan->comm, 0);
     }
 }
 
 /* Returns the time if the plan has timers, otherwise 0. */
-static double dpari_hx_clock(const dpar_halo_plan *x)
+static double dpari_hx_clock(const dpar_halo_plan *plan)
 {
-    return x->options.timers ? dpari_os_now() : 0.0;
+    return plan->options.timers ? dpari_os_now() : 0.0;
 }
 
 /* Adds the time since `began` to a phase. */
-static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
+static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
 {
-    if (x->options.timers) {
-        x->seconds[phase] += dpari_os_now() - began;
+    if (plan->options.timers) {
+        plan->seconds[phase] += dpari_os_now() - began;
     }
 }
 
 /* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
  * is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t number,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
-    const double began = dpari_hx_clock(x);
-    const dpari_hx_peer *peer = &x->peer[number];
+    const double began = dpari_hx_clock(plan);
+    const dpari_hx_peer *peer = &plan->peer[number];
     dpari_peer_wait wait;
     dpar_status status;
     dpari_zero(&wait, sizeof wait);
-    wait.comm = x->comm;
-    wait.group = dpari_group_of(x->node);
+    wait.comm = plan->comm;
+    wait.group = dpari_group_of(plan->node);
     wait.peer = peer->world;
-    wait.ready = &peer->line[x->step[x->now].line].ready;
+    wait.ready = &peer->line[plan->step[plan->now].line].ready;
     wait.shift = 8;
-    wait.count = x->count;
+    wait.count = plan->count;
     wait.progress = dpari_hx_progress;
-    wait.exchange = x;
+    wait.exchange = plan;
     status = dpari_peer_await(&wait, word, value);
-    dpari_hx_count(x, DPARI_HX_WAITING, began);
-    if (status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK) {
+    dpari_hx_count(plan, DPARI_HX_WAITING, began);
+    if (status == DPAR_OK || dpari_hx_broken(plan) != DPAR_OK) {
         return status;
     }
-    return dpari_hx_fail(x, status, number, &wait);
+    return dpari_hx_fail(plan, status, number, &wait);
 }
 
 /* Seconds between two checks that peers are alive, while tests run in this exchange or the one
@@ -181,7 +182,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t n
 #define DPARI_HX_LOOK_EVERY 10e-3
 
 /* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
+static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
     double now;
@@ -190,16 +191,16 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
         return DPAR_OK;
     }
     if (wait) {
-        return dpari_hx_await_slowly(x, peer, word, value);
+        return dpari_hx_await_slowly(plan, peer, word, value);
     }
     now = dpari_os_now();
-    if (now - x->looked < DPARI_HX_LOOK_EVERY) {
+    if (now - plan->looked < DPARI_HX_LOOK_EVERY) {
         return DPAR_MORE;
     }
-    x->looked = now;
-    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[peer].world);
+    plan->looked = now;
+    status = dpari_peer_look(plan->comm, dpari_group_of(plan->node), plan->peer[peer].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_hx_fail(x, status, peer, NULL);
+        status = dpari_hx_fail(plan, status, peer, NULL);
     }
     return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
@@ -222,11 +223,11 @@ static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item)
+static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
-    const int64_t size = dpar_type_bytes(x->field[item->field].type);
+    const int64_t size = dpar_type_bytes(plan->field[item->field].type);
     const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
-    const unsigned char *at = dpari_hx_mine(x, item);
+    const unsigned char *at = dpari_hx_mine(plan, item);
     int64_t index[DPARI_HX_DIMS] = {0};
     int32_t d;
     do {
@@ -251,94 +252,95 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *item
  * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
  * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
  * it. */
-static void dpari_hx_ask(const dpar_halo_plan *x)
+static void dpari_hx_ask(const dpar_halo_plan *plan)
 {
-    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const dpari_hx_step *last = &plan->step[plan->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k;
-    for (k = 0; k < end && x->asks; k++) {
-        const dpari_hx_item *item = &x->item[k];
+    for (k = 0; k < end && plan->asks; k++) {
+        const dpari_hx_item *item = &plan->item[k];
         if (item->row >= 0) {
-            dpari_hx_ask_rows(x, item);
+            dpari_hx_ask_rows(plan, item);
         }
     }
 }
 
 /* Packs n items for other ranks into the staging memory. */
-static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(x);
-    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    const double began = dpari_hx_clock(plan);
+    unsigned char *to = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int64_t k;
-    for (k = first; k < first + n; k += x->item[k].given.step) {
-        const dpari_hx_item *item = &x->item[k], *other = item + item->give_mate;
+    for (k = first; k < first + n; k += plan->item[k].given.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
         if (!item->packs || item->give_mate < 0) {
             continue;
         }
         if (item->given.runs > 0) {
-            dpari_stride_run_list(&item->give, x->spot + item->given.at, item->given.runs, to,
-                                  x->part[item->mine]);
+            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
+                                  plan->part[item->mine]);
         } else if (item->give_mate > 0) {
-            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(x, item),
-                                    &other->give, to + other->pack_at, dpari_hx_mine(x, other));
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
         } else {
-            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(x, item));
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
         }
     }
-    if (x->elsewhere) {
-        dpari_hx_move(x, first, n, 0);
+    if (plan->elsewhere) {
+        dpari_hx_move(plan, first, n, 0);
     }
-    dpari_hx_count(x, DPARI_HX_PACKING, began);
+    dpari_hx_count(plan, DPARI_HX_PACKING, began);
 }
 
 /* Takes n items, whose senders are ready, into this rank's arrays. */
-static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(x);
+    const double began = dpari_hx_clock(plan);
     int64_t k;
-    for (k = first; k < first + n; k += x->item[k].taken.step) {
-        const dpari_hx_item *item = &x->item[k], *other = item + item->take_mate;
+    for (k = first; k < first + n; k += plan->item[k].taken.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
         if (item->take_mate < 0) {
             continue;
         }
         if (item->taken.runs > 0) {
-            dpari_stride_run_list(&item->take, x->spot + item->taken.at, item->taken.runs,
-                                  x->part[item->mine], dpari_hx_base(x, item));
+            dpari_stride_run_list(&item->take, plan->spot + item->taken.at, item->taken.runs,
+                                  plan->part[item->mine], dpari_hx_base(plan, item));
         } else if (item->take_mate > 0) {
-            dpari_stride_run_beside(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item),
-                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(plan, item),
+                                    dpari_hx_from(plan, item), &other->take,
+                                    dpari_hx_mine(plan, other), dpari_hx_from(plan, other));
         } else {
-            dpari_stride_run(&item->take, dpari_hx_mine(x, item), dpari_hx_from(x, item));
+            dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
         }
     }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
+    dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
 /* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
  * launch, once the last of them has arrived. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *step)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
-    const double began = dpari_hx_clock(x);
-    if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(x, step->r, step->r_items, 1);
+    const double began = dpari_hx_clock(plan);
+    if (plan->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(plan, step->r, step->r_items, 1);
     } else {
-        dpari_hx_move(x, step->s, step->s_items, 1);
+        dpari_hx_move(plan, step->s, step->s_items, 1);
     }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
+    dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
 /* Synchronizes the streams of devices that reach each other's memory: without a work before this
  * rank packs, and then as one more message, the last one. */
-static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
+static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
-    if (x->reached > 0) {
-        status = x->comm->engine.sync_peers(x->comm, x->memory, x->peer_of + x->comm->size,
-                                            x->reached, work);
+    if (plan->reached > 0) {
+        status = plan->comm->engine.sync_peers(
+            plan->comm, plan->memory, plan->peer_of + plan->comm->size, plan->reached, work);
         if (work) {
-            x->messages += status == DPAR_OK;
+            plan->messages += status == DPAR_OK;
         } else if (status >= 0) {
-            x->part_now = status;
+            plan->part_now = status;
             status = DPAR_OK;
         }
     }
@@ -346,128 +348,129 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *x, dpar_work *work)
 }
 
 /* Lists the receives and then the sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
+static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
 {
-    const int mode = x->mode;
-    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    const int mode = plan->mode;
+    unsigned char *from = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t i, n = 0, pass;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
+        for (i = 0; i < plan->peers; i++) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
-            dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
+            dpar_call *call = &plan->call[n];
+            if (plan->peer[i].world >= 0 || plan->peer[i].reached || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
             call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_U8;
-            call->root = x->peer[i].rank;
-            call->tag = x->options.tag;
+            call->root = plan->peer[i].rank;
+            call->tag = plan->options.tag;
             call->count = bytes;
             call->in = pass ? from + flow->out_at[mode] : NULL;
-            call->out = pass ? NULL : x->arrivals + flow->in_at[mode];
+            call->out = pass ? NULL : plan->arrivals + flow->in_at[mode];
             n++;
         }
     }
-    x->messages = n;
+    plan->messages = n;
     if (n > 0) {
-        const dpar_status status = dpari_batch_checked(x->comm, x->call, n, x->work);
+        const dpar_status status = dpari_batch_checked(plan->comm, plan->call, n, plan->work);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    return dpari_hx_sync_near(x, &x->work[n]);
+    return dpari_hx_sync_near(plan, &plan->work[n]);
 }
 
 /* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
-static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
+static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
 {
-    const dpari_hx_step *step = &x->step[s];
+    const dpari_hx_step *step = &plan->step[s];
     dpar_status status = DPAR_OK;
     int32_t i;
-    x->now = s;
-    status = dpari_hx_sync_near(x, NULL);
-    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
-        dpari_hx_peer *peer = &x->peer[i];
+    plan->now = s;
+    status = dpari_hx_sync_near(plan, NULL);
+    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+        dpari_hx_peer *peer = &plan->peer[i];
         dpari_hx_flow *flow = &peer->flow[s];
-        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, x->mode);
-        if (peer->world >= 0 && x->count > 2 && flow->packed) {
-            status = dpari_hx_await(x, i, &peer->line[step->line].done, (uint64_t)x->count - 2, 1);
+        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, plan->mode);
+        if (peer->world >= 0 && plan->count > 2 && flow->packed) {
+            status =
+                dpari_hx_await(plan, i, &peer->line[step->line].done, (uint64_t)plan->count - 2, 1);
         }
     }
     if (status != DPAR_OK) {
         return status;
     }
-    if (x->mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(x, step->s, step->s_items);
+    if (plan->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_give(plan, step->s, step->s_items);
     } else {
-        dpari_hx_give(x, step->r, step->r_items);
+        dpari_hx_give(plan, step->r, step->r_items);
     }
-    status = x->elsewhere ? dpari_hx_settle(x) : status;
+    status = plan->elsewhere ? dpari_hx_settle(plan) : status;
     if (status != DPAR_OK) {
         return status;
     }
     if (step->meets) {
-        dpari_publish(x->world, &x->line[step->line].ready,
-                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
+        dpari_publish(plan->world, &plan->line[step->line].ready,
+                      (uint64_t)plan->count << 8 | dpari_hx_kind(plan));
     }
-    return dpari_hx_post(x, s);
+    return dpari_hx_post(plan, s);
 }
 
 /* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
- * (x->early), and takes what this rank sends to itself. */
-static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
+ * (plan->early), and takes what this rank sends to itself. */
+static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
 {
-    const dpari_hx_step *step = &x->step[s];
-    const int forward = x->mode == DPAR_HALO_FORWARD;
-    const int offered = forward && s == x->early && x->early > 0;
-    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(x, s);
-    x->stage = DPARI_HX_TAKING;
+    const dpari_hx_step *step = &plan->step[s];
+    const int forward = plan->mode == DPAR_HALO_FORWARD;
+    const int offered = forward && s == plan->early && plan->early > 0;
+    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
+    plan->stage = DPARI_HX_TAKING;
     if (status == DPAR_OK) {
-        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->self : step->own_first);
+        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->self : step->own_first);
     }
     return status;
 }
 
 /* True if an exchange of this mode has step s. */
-static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
+static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
 {
-    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+    return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
 }
 
-/* Does the steps from s on that only concern this rank. x->next is then the first other step. */
-static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
+/* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
+static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
-    const int forward = x->mode == DPAR_HALO_FORWARD;
-    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
-        const dpari_hx_step *step = &x->step[s];
-        dpari_hx_take(x, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
+    const int forward = plan->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(plan, s) && plan->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *step = &plan->step[s];
+        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
     }
-    x->next = s;
+    plan->next = s;
 }
 
 /* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
  * its arrays. */
-static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
 {
-    dpari_hx_peer *peer = &x->peer[i];
-    const dpari_hx_line *line = &peer->line[x->step[s].line];
-    dpar_status status = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    dpari_hx_peer *peer = &plan->peer[i];
+    const dpari_hx_line *line = &peer->line[plan->step[s].line];
+    dpar_status status = dpari_hx_await(plan, i, &line->ready, (uint64_t)plan->count << 8, wait);
     uint64_t word;
     int32_t f;
     if (status != DPAR_OK) {
         return status;
     }
     word = DPARI_LOAD(&line->ready);
-    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
-        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
+    if (word >> 8 == (uint64_t)plan->count && (word & 255u) != dpari_hx_kind(plan)) {
+        return dpari_hx_fail(plan, DPAR_E_MISMATCH, i, NULL);
     }
-    if (peer->flow[s].in_direct[x->mode] > 0 && line->version != peer->version) {
-        for (f = 0; f < 2 * x->fields; f++) {
-            peer->at[f] = (const unsigned char *)dpari_at(x->world, peer->refs[f]);
+    if (peer->flow[s].in_direct[plan->mode] > 0 && line->version != peer->version) {
+        for (f = 0; f < 2 * plan->fields; f++) {
+            peer->at[f] = (const unsigned char *)dpari_at(plan->world, peer->refs[f]);
             if (peer->refs[f] != 0 && peer->at[f] == NULL) {
-                return dpari_hx_unmapped(x, peer->refs[f]);
+                return dpari_hx_unmapped(plan, peer->refs[f]);
             }
         }
         peer->version = line->version;
@@ -476,27 +479,27 @@ static dpar_status dpari_hx_await_ready(dpar_halo_plan *x, int32_t i, int32_t s,
 }
 
 /* Takes boxes from the peers that share memory, in the order in which they are ready. */
-static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass;
     for (pass = 0; pass < (wait ? 2 : 1); pass++) {
         all = DPAR_OK;
-        for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *flow = &x->peer[i].flow[s];
+        for (i = 0; i < plan->peers; i++) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
             dpar_status status;
             if (flow->taken) {
                 continue;
             }
-            status = dpari_hx_await_ready(x, i, s, pass);
+            status = dpari_hx_await_ready(plan, i, s, pass);
             if (status == DPAR_MORE) {
                 all = DPAR_MORE;
             } else if (status != DPAR_OK) {
                 return status;
             } else {
                 flow->taken = 1;
-                if (x->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(x, flow->first, flow->boxes);
+                if (plan->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(plan, flow->first, flow->boxes);
                 }
             }
         }
@@ -508,114 +511,114 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 }
 
 /* Waits for a message, or with `wait` 0 tests for it. */
-static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
+static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
 {
-    const double began = dpari_hx_clock(x);
-    const dpar_status status = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
-    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    const double began = dpari_hx_clock(plan);
+    const dpar_status status = wait ? dpar_wait(&plan->work[i]) : dpar_test(&plan->work[i]);
+    dpari_hx_count(plan, DPARI_HX_WAITING, began);
     return status;
 }
 
 /* Takes the messages. Receives were posted first, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
-    for (i = 0; i < x->peers; i++) {
-        dpari_hx_flow *flow = &x->peer[i].flow[s];
+    for (i = 0; i < plan->peers; i++) {
+        dpari_hx_flow *flow = &plan->peer[i].flow[s];
         dpar_status status;
-        if (x->peer[i].world >= 0 || x->peer[i].reached || flow->in_bytes[x->mode] == 0) {
+        if (plan->peer[i].world >= 0 || plan->peer[i].reached || flow->in_bytes[plan->mode] == 0) {
             continue;
         }
         n++;
         if (flow->taken > 1) {
             continue;
         }
-        status = dpari_hx_wait_message(x, n - 1, wait);
+        status = dpari_hx_wait_message(plan, n - 1, wait);
         if (status == DPAR_MORE) {
             all = DPAR_MORE;
         } else if (status != DPAR_OK) {
             return status;
         } else {
             flow->taken = 2;
-            if (x->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(x, flow->first, flow->boxes);
+            if (plan->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(plan, flow->first, flow->boxes);
             }
         }
     }
-    if (all == DPAR_OK && x->reached > 0) { /* what sync_peers posted, after the messages */
-        return dpari_hx_wait_message(x, x->messages - 1, wait);
+    if (all == DPAR_OK && plan->reached > 0) { /* what sync_peers posted, after the messages */
+        return dpari_hx_wait_message(plan, plan->messages - 1, wait);
     }
     return all;
 }
 
 /* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
  * until messages have been sent. */
-static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
+static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->peers && x->lends[x->mode] && status == DPAR_OK; i++) {
-        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            status = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done,
-                                    (uint64_t)x->count, wait);
+    for (i = 0; i < plan->peers && plan->lends[plan->mode] && status == DPAR_OK; i++) {
+        if (plan->peer[i].world >= 0 && plan->peer[i].flow[s].out_direct[plan->mode] > 0) {
+            status = dpari_hx_await(plan, i, &plan->peer[i].line[plan->step[s].line].done,
+                                    (uint64_t)plan->count, wait);
         }
     }
-    for (i = 0; i < x->messages && status == DPAR_OK; i++) {
-        status = dpari_hx_wait_message(x, i, wait);
+    for (i = 0; i < plan->messages && status == DPAR_OK; i++) {
+        status = dpari_hx_wait_message(plan, i, wait);
     }
     return status;
 }
 
 /* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
  * DPAR_OK when they are finished. No peer reads what those steps write. */
-static dpar_status dpari_hx_advance_step(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
 {
-    const int32_t s = x->now;
-    const dpari_hx_step *step = &x->step[s];
+    const int32_t s = plan->now;
+    const dpari_hx_step *step = &plan->step[s];
     dpar_status status = DPAR_OK;
-    if (x->stage == DPARI_HX_TAKING) {
-        status = dpari_hx_take_shared(x, s, wait);
-        x->stage += status == DPAR_OK;
+    if (plan->stage == DPARI_HX_TAKING) {
+        status = dpari_hx_take_shared(plan, s, wait);
+        plan->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_COMING && status == DPAR_OK) {
-        status = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
-        x->stage += status == DPAR_OK;
+    if (plan->stage == DPARI_HX_COMING && status == DPAR_OK) {
+        status = plan->messages > 0 ? dpari_hx_take_messages(plan, s, wait) : DPAR_OK;
+        plan->stage += status == DPAR_OK;
     }
-    if (x->stage == DPARI_HX_ADDING && status == DPAR_OK) {
-        if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, step->s + step->own_first, step->s_items - step->own_first);
+    if (plan->stage == DPARI_HX_ADDING && status == DPAR_OK) {
+        if (plan->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
         }
-        if (x->elsewhere) {
-            dpari_hx_take_elsewhere(x, step);
-            status = dpari_hx_settle(x);
+        if (plan->elsewhere) {
+            dpari_hx_take_elsewhere(plan, step);
+            status = dpari_hx_settle(plan);
         }
         if (status != DPAR_OK) {
             return status;
         }
         if (step->meets) {
-            dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
+            dpari_publish(plan->world, &plan->line[step->line].done, (uint64_t)plan->count);
         }
-        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
-        x->stage = DPARI_HX_LEAVING;
+        dpari_hx_take_alone(plan, plan->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
+        plan->stage = DPARI_HX_LEAVING;
     }
-    if (x->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
-        status = dpari_hx_leave(x, s, wait);
+    if (plan->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
+        status = dpari_hx_leave(plan, s, wait);
     }
     return status;
 }
 
 /* True if this rank has messages of steps that have not begun. */
-static int dpari_hx_unposted(const dpar_halo_plan *x)
+static int dpari_hx_unposted(const dpar_halo_plan *plan)
 {
-    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
-    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
-    int32_t s = x->next + (begun ? on : 0), i;
-    for (; dpari_hx_has(x, s); s += on) {
-        for (i = 0; i < x->peers; i++) {
-            const dpari_hx_flow *flow = &x->peer[i].flow[s];
-            if (x->peer[i].world < 0 &&
-                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
+    const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = plan->stage != DPARI_HX_FINISHED && plan->next == plan->now;
+    int32_t s = plan->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(plan, s); s += on) {
+        for (i = 0; i < plan->peers; i++) {
+            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            if (plan->peer[i].world < 0 &&
+                (flow->in_bytes[plan->mode] > 0 || flow->out_bytes[plan->mode] > 0)) {
                 return 1;
             }
         }
@@ -625,65 +628,66 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
 
 /* If the communicator of the node is broken, breaks the plan's too, because messages of other ranks
  * may then never arrive. */
-static void dpari_hx_break_both(dpar_halo_plan *x)
+static void dpari_hx_break_both(dpar_halo_plan *plan)
 {
-    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
-        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
+    if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
+        dpar_comm_abort(plan->comm, plan->node->status, plan->node->why.text);
     }
 }
 
 /* Marks the exchange as ended. */
-static void dpari_hx_mark_ended(dpar_halo_plan *x)
+static void dpari_hx_mark_ended(dpar_halo_plan *plan)
 {
-    x->active = 0;
-    dpari_rest_drop(x->comm, x);
+    plan->active = 0;
+    dpari_rest_drop(plan->comm, plan);
 }
 
 /* Ends what is under way of an exchange that has failed. */
-static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *x, dpar_status status)
+static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
 {
-    dpari_hx_break_both(x);
-    if (dpari_hx_broken(x) != DPAR_OK) {
-        (void)dpar_wait_all(x->work, x->messages);
+    dpari_hx_break_both(plan);
+    if (dpari_hx_broken(plan) != DPAR_OK) {
+        (void)dpar_wait_all(plan->work, plan->messages);
     }
-    if (x->elsewhere) {
-        (void)dpari_hx_settle(x);
+    if (plan->elsewhere) {
+        (void)dpari_hx_settle(plan);
     }
-    x->messages = 0;
-    dpari_hx_mark_ended(x);
+    plan->messages = 0;
+    dpari_hx_mark_ended(plan);
     return status;
 }
 
 /* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
  * DPAR_OK if it has begun, or if there is no further step. */
-static dpar_status dpari_hx_next_step(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
 {
-    dpar_status status = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(x, wait);
-    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
-        status = dpari_hx_begin_step(x, x->next);
+    dpar_status status =
+        plan->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(plan, wait);
+    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
+        status = dpari_hx_begin_step(plan, plan->next);
     } else if (status == DPAR_OK) {
-        dpari_hx_mark_ended(x);
+        dpari_hx_mark_ended(plan);
     }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(x, status);
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
 }
 
 /* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_plan *x = (dpar_halo_plan *)before;
+    dpar_halo_plan *plan = (dpar_halo_plan *)before;
     dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && x->active && dpari_hx_unposted(x)) {
-        status = dpari_hx_next_step(x, 1);
+    while (status == DPAR_OK && plan->active && dpari_hx_unposted(plan)) {
+        status = dpari_hx_next_step(plan, 1);
     }
     return status;
 }
 
 /* Advances an exchange through all its steps, as far as `wait` allows. */
-static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
 {
     dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && x->active) {
-        status = dpari_hx_next_step(x, wait);
+    while (status == DPAR_OK && plan->active) {
+        status = dpari_hx_next_step(plan, wait);
     }
     return status;
 }
@@ -692,158 +696,159 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 
 /* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
  * this rank, then the first other step. */
-static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
+static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (x->world) { /* the others may have taken this rank for lost */
-        status = dpari_group_broken(dpari_group_of(x->node));
+    if (plan->world) { /* the others may have taken this rank for lost */
+        status = dpari_group_broken(dpari_group_of(plan->node));
     }
     if (status == DPAR_OK) {
-        status = dpari_hx_broken(x);
+        status = dpari_hx_broken(plan);
     }
     if (status != DPAR_OK) {
-        dpari_hx_break_both(x);
+        dpari_hx_break_both(plan);
         return status;
     }
-    if (x->active) {
-        return dpari_comm_wrong(
-            x->comm, "halo exchange %ld has not ended; call dpar_halo_plan_end first", x->count);
+    if (plan->active) {
+        return dpari_comm_wrong(plan->comm,
+                                "halo exchange %ld has not ended; call dpar_halo_plan_end first",
+                                plan->count);
     }
-    status = dpari_rest_post(x->comm);
+    status = dpari_rest_post(plan->comm);
     if (status != DPAR_OK) {
         return status;
     }
     if (mode == DPAR_HALO_FORWARD) {
-        dpari_hx_ask(x);
+        dpari_hx_ask(plan);
     }
-    x->count++;
-    x->active = 1;
-    x->mode = mode;
-    x->op = op;
-    x->messages = 0;
-    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
-        status = dpari_hx_offer(x, x->early);
+    plan->count++;
+    plan->active = 1;
+    plan->mode = mode;
+    plan->op = op;
+    plan->messages = 0;
+    if (mode == DPAR_HALO_FORWARD && plan->early > 0) {
+        status = dpari_hx_offer(plan, plan->early);
     }
     if (status == DPAR_OK) {
-        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
-        x->stage = DPARI_HX_FINISHED;
+        dpari_hx_take_alone(plan, mode == DPAR_HALO_FORWARD ? 0 : plan->steps - 1);
+        plan->stage = DPARI_HX_FINISHED;
     }
-    if (status == DPAR_OK && dpari_hx_has(x, x->next)) {
-        status = dpari_hx_begin_step(x, x->next);
+    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
+        status = dpari_hx_begin_step(plan, plan->next);
     }
-    if (status == DPAR_OK && dpari_hx_unposted(x)) {
-        dpari_rest_leave(x->comm, dpari_hx_post_rest, x);
+    if (status == DPAR_OK && dpari_hx_unposted(plan)) {
+        dpari_rest_leave(plan->comm, dpari_hx_post_rest, plan);
     }
-    return status == DPAR_OK ? status : dpari_hx_abandon(x, status);
+    return status == DPAR_OK ? status : dpari_hx_abandon(plan, status);
 }
 
-DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+    return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
 /* If the op is not the one for which the items are prepared, prepares them again. */
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
 {
     int32_t s, i;
     int64_t k;
-    if (!x) {
+    if (!plan) {
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
             "DPAR_MIN",
             op);
     }
-    for (i = 0; i < x->fields; i++) {
-        if (!dpari_type_can_reduce(x->field[i].type)) {
+    for (i = 0; i < plan->fields; i++) {
+        if (!dpari_type_can_reduce(plan->field[i].type)) {
             return dpari_comm_wrong(
-                x->comm,
+                plan->comm,
                 "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
-                dpar_type_name(x->field[i].type));
+                dpar_type_name(plan->field[i].type));
         }
     }
-    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
-        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+    for (s = 0; s < plan->steps && op != plan->prepared && !plan->active; s++) {
+        if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
             continue;
         }
-        for (k = 0; k < x->step[s].s_items; k++) {
-            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        for (k = 0; k < plan->step[s].s_items; k++) {
+            dpari_hx_prepare(plan, &plan->item[plan->step[s].s + k], op);
         }
-        for (k = 0; k < x->step[s].r_items; k++) {
-            dpari_hx_item *item = &x->item[x->step[s].r + k];
+        for (k = 0; k < plan->step[s].r_items; k++) {
+            dpari_hx_item *item = &plan->item[plan->step[s].r + k];
             if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
                 item->give.clear = item[item->wiper].take.beside == 0;
             }
         }
-        dpari_hx_gather_sends(x, &x->step[s], 1);
+        dpari_hx_gather_sends(plan, &plan->step[s], 1);
     }
-    if (!x->active) {
-        x->prepared = op;
+    if (!plan->active) {
+        plan->prepared = op;
     }
-    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+    return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
 }
 
 /* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
  * and nothing is touched. */
-static dpar_status dpari_hx_continue(dpar_halo_plan *x, int wait)
+static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
 {
-    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
-        x->active = x->messages = 0;
+    if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
+        plan->active = plan->messages = 0;
     }
-    return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
+    return plan->active ? dpari_hx_run(plan, wait) : dpari_hx_broken(plan);
 }
 
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_continue(x, 0) : DPAR_E_ARG;
+    return plan ? dpari_hx_continue(plan, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
 {
-    return x ? dpari_hx_continue(x, 1) : DPAR_E_ARG;
+    return plan ? dpari_hx_continue(plan, 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
 {
-    const dpar_status status = dpar_halo_plan_begin(x);
-    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
+    const dpar_status status = dpar_halo_plan_begin(plan);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
 }
 
-DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
 {
-    const dpar_status status = dpar_halo_plan_reduce_begin(x, op);
-    return status == DPAR_OK ? dpar_halo_plan_end(x) : status;
+    const dpar_status status = dpar_halo_plan_reduce_begin(plan, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
 {
     dpar_status status;
-    if (!x) {
+    if (!plan) {
         return DPAR_OK;
     }
-    if (x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
-        x->active = x->messages = 0;
+    if (plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
+        plan->active = plan->messages = 0;
     }
-    status = dpari_hx_broken(x);
-    if (x->active && status == DPAR_OK) {
+    status = dpari_hx_broken(plan);
+    if (plan->active && status == DPAR_OK) {
         return dpari_comm_wrong(
-            x->comm,
+            plan->comm,
             "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            x->count);
+            plan->count);
     }
     if (status == DPAR_OK) {
-        status = dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
-    } else if (x->active) {
+        status = dpar_barrier(plan->comm, NULL); /* peers may still read this rank's words */
+    } else if (plan->active) {
         /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_abandon(x, status);
+        status = dpari_hx_abandon(plan, status);
     }
-    if (x->elsewhere) {
-        (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
-        (void)dpari_hx_pin_all(x, 0);
+    if (plan->elsewhere) {
+        (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
+        (void)dpari_hx_pin_all(plan, 0);
     }
-    dpar_comm_release(x->world ? x->node : x->comm, x->memory);
-    return dpari_object_end(status, x->owned);
+    dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+    return dpari_object_end(status, plan->owned);
 }

@@ -10,9 +10,9 @@
 /* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
  * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
  * way round. */
-static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
+static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
 {
-    const dpar_halo *halo = x->field[0].halo;
+    const dpar_halo *halo = plan->field[0].halo;
     int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
     int32_t most = 0, i, k;
     rank[0] = a;
@@ -41,30 +41,30 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
+DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k,
                                              dpari_hx_traffic *traffic)
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!x || !traffic || k < 0 || k > x->peers) {
+    if (!plan || !traffic || k < 0 || k > plan->peers) {
         return 0;
     }
     dpari_zero(traffic, sizeof *traffic);
-    peer = k == x->peers ? -1 : k;
-    traffic->peer = peer < 0 ? x->rank : x->peer[peer].rank;
-    traffic->hops = dpari_hx_hops(x, x->rank, traffic->peer);
-    traffic->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached
+    peer = k == plan->peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->rank : plan->peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->rank, traffic->peer);
+    traffic->way = peer >= 0 && plan->peer[peer].world < 0 && !plan->peer[peer].reached
                        ? DPAR_HALO_MESSAGES
                        : DPAR_HALO_PACKED;
-    for (s = 0; s < x->forward; s++) {
-        const dpari_hx_step *step = &x->step[s];
+    for (s = 0; s < plan->forward; s++) {
+        const dpari_hx_step *step = &plan->step[s];
         const int64_t first = peer < 0 ? step->r : step->s,
                       n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
-            const dpari_hx_item *item = &x->item[i];
-            const int32_t type = x->field[item->field].type, width = dpar_type_bytes(type);
+            const dpari_hx_item *item = &plan->item[i];
+            const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
-                item->elements * dpar_type_bytes(dpari_hx_wire(&x->field[item->field]));
+                item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
             if (item->peer != peer) {
                 continue;
             }

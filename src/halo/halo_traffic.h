@@ -19,6 +19,6 @@ typedef struct dpari_hx_traffic {
 } dpari_hx_traffic;
 /* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
  * none. Local. Costs O(pieces). */
-DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
+DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k, dpari_hx_traffic *t);
 
 #endif

@@ -23,20 +23,20 @@ enum {
 /* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
  * *status. The two samples before those that count warm up: the first, of one exchange, only
  * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
-static double dpari_hx_time(dpar_halo_plan *x, dpar_status *status)
+static double dpari_hx_time(dpar_halo_plan *plan, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
     int32_t i, j;
     for (i = -2; i < DPARI_HX_SAMPLES && *status == DPAR_OK; i++) {
-        *status = dpar_barrier(x->comm, NULL);
+        *status = dpar_barrier(plan->comm, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *status == DPAR_OK; k++) {
-            *status = dpar_halo_plan_exchange(x);
+            *status = dpar_halo_plan_exchange(plan);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*status == DPAR_OK) {
-            *status = dpar_all_reduce(x->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+            *status = dpar_all_reduce(plan->comm, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
         }
         if (i == -2) {
             times = 3;
@@ -101,7 +101,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
-        dpar_halo_plan *x = NULL;
+        dpar_halo_plan *plan = NULL;
         double took;
         dpari_hx_try(&desc, i);
         /* All ranks must try it, or none. They may differ, because arrays may be compact on some
@@ -120,14 +120,14 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         if (status != DPAR_OK) {
             return dpari_repeat(status, why, said.text);
         }
-        status = dpar_halo_plan_make(comm, &desc, &x, why);
+        status = dpar_halo_plan_make(comm, &desc, &plan, why);
         if (status != DPAR_OK) {
             return status;
         }
         if (i == 0) {
             can_order = dpari_hx_all_order(&desc); /* make has checked the fields */
         }
-        took = dpari_hx_time(x, &status);
+        took = dpari_hx_time(plan, &status);
         if (status == DPAR_OK && (least <= 0.0 || took < least)) {
             best.method = desc.method;
             best.ordered = desc.ordered;
@@ -135,9 +135,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
             least = took;
         }
         if (status == DPAR_OK) {
-            status = dpar_halo_plan_free(x);
+            status = dpar_halo_plan_free(plan);
         } else {
-            (void)dpar_halo_plan_free(x);
+            (void)dpar_halo_plan_free(plan);
         }
     }
     if (status != DPAR_OK) {

@@ -30,16 +30,16 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
-DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc);
 /* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
  * DPAR_DONE if the step has none. */
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
 /* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
  * left. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *t);
 /* Returns the number of items that a box makes. */
-DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *t);
 
 #endif
