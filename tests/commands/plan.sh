@@ -99,7 +99,7 @@ awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
 expect 2 'deep' "$work/deep.json" --cluster dgx-h100
 printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/huge.json"
 expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
-expect 2 'layers=2000000000, decoder_layers=0, mtp=0, tower_layers=0: at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'layers=2000000000, decoder_layers=0, mtp=0, tower_layers=0: each at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'parameters' gpt:layers=1000000,hidden=262144000,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
 expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
