@@ -95,14 +95,14 @@ static void test_strategies(void)
     dpar_why why;
     uint32_t named;
     REFUSED(dpar_strategy_read(&s, "tp=2,,pp=2", 10, &named, &why), DPAR_E_PARSE,
-            "nothing stands between two commas");
+            "has nothing between two commas");
     REFUSED(dpar_strategy_read(&s, "tp=2,tp=4", 9, &named, &why), DPAR_E_PARSE,
             "'tp=4': given twice");
     refuse_plan("llama:layers=2,hidden=96,heads=12,kv_heads=6,vocab=128,seq=16", "1x4:h100-80",
                 "tp=4", 1, DPAR_E_DIVIDE, "6 key-value heads: neither divides");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16,inference=1", "1x1:h100-80",
                 "recompute=full", 1, DPAR_E_DIVIDE,
-                "nothing is recomputed where nothing is trained");
+                "recompute must be none, because the job has no backward");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=15", "1x2:h100-80",
                 "cp=2,cp_kind=ulysses", 1, DPAR_E_DIVIDE, "cp=2 does not divide 15 tokens");
     refuse_plan("grid:100x100,fields=1", "1x1:h100-80", "tp=1", 0, DPAR_E_ARG,
