@@ -8677,7 +8677,9 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 
 /* ==== cost/step.c ==== */
 
-/* Combines the prices of stages into the time of a step: pipeline, data parallelism, optimizer. */
+/* Combines the prices of stages into the time of a step. The slowest stage sets the pace of the
+ * pipeline, its data-parallel messages and its optimizer follow; the terms add up to the step. The
+ * planner calls dpari_price_step for every strategy that fits. */
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
@@ -8689,14 +8691,18 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
 
+/* The messages of data parallelism. */
 typedef struct dpari_data {
-    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
-    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
-    double unit;              /* of them the first unit, which nothing hides */
-    double link_bytes, nic_bytes;
-    dpari_tally *tally;
+    double before, after;     /* seconds once per step: gather weights, reduce gradients */
+    double forward, backward; /* seconds in every micro-batch (ZeRO-2 and 3) */
+    double unit;              /* part of `forward`: gather the first unit, which nothing hides */
+    double link_bytes, nic_bytes; /* bytes per step */
+    dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
+/* Returns the seconds of `bytes` sent in `calls` calls, and adds the bytes of doing so `times`
+ * times.
+ */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -8708,8 +8714,8 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g,
     return c.seconds * calls;
 }
 
-/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
- * `stride` apart, in ZeRO groups of `shard`. */
+/* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
+ * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
 static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
                           int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
@@ -8724,7 +8730,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
-    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+    if (shard < n) { /* HSDP: the replicas of a shard reduce its gradients */
         dpar_cluster_group_init(&across, job->cluster, n / shard, stride * shard);
         d->after +=
             dpari_data_spend(job, &across, DPAR_CALL_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
@@ -8751,6 +8757,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
 
+/* Prices the messages of data parallelism of one stage. */
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stage *st, dpari_tally *tally)
 {
@@ -8762,7 +8769,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     if (!job->work->trains) {
         return d;
     }
-    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    /* the tiles of a sample have the same weights, so their gradients are summed as well */
     dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
                   s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
     en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
@@ -8777,13 +8784,13 @@ DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s
     (void)dpari_data_time(job, s, st, tally);
 }
 
-/* Returns the part of communication t that compute w does not hide. The hidden part still slows the
- * compute down. */
-static double dpari_exposed(double t, double w, double contention, double *hidden)
+/* Returns the part of the communication that the compute does not hide, plus the time by which the
+ * hidden part slows the compute down. Adds the hidden part to *hidden. */
+static double dpari_exposed(double communication, double compute, double contention, double *hidden)
 {
-    double h = dpari_leastf(t, w);
-    *hidden += h;
-    return t - h + contention * h;
+    double overlap = dpari_leastf(communication, compute);
+    *hidden += overlap;
+    return communication - overlap + contention * overlap;
 }
 
 /* Returns the number of tensors of a block: one for each operation that has parameters. */
@@ -8799,40 +8806,43 @@ static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
     return n;
 }
 
+/* Sets the time that data parallelism adds to a step. */
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step_cost *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
+    double c = dpari_contention(job), m = s->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
-    /* what hides communication is the time that the compute takes, the host's waits too */
+    /* communication hides behind the time of the compute with its waits for the host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
         double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
-        e += m * dpari_exposed(gathers, forward, c, &hidden);
-        e += m * dpari_exposed(d.backward, backward, c, &hidden);
-        e += m * d.unit;
+        exposed += m * dpari_exposed(gathers, forward, c, &hidden);
+        exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
+        exposed += m * d.unit;
         t->dp_hidden_s += m * hidden;
-        /* what a step does once hides in what the first and the last micro-batch have left */
+        /* messages that are sent once per step hide in the rest of the first and last micro-batch
+         */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
-        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
-        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
-        e = d.before + d.after + m * (d.forward + d.backward);
+        exposed = d.before + d.after + m * (d.forward + d.backward);
     }
-    if (s->zero == 3 && d.unit > 0.0) {
-        e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
-             (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    if (s->zero == 3 && d.unit > 0.0) { /* copies of gathered weights and of gradients */
+        exposed += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
+                   (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
-        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
-             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) {
+        /* the host slices and copies each tensor for each rank */
+        exposed += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+                   job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
-    t->term[DPAR_TIME_DP] = e;
+    t->term[DPAR_TIME_DP] = exposed;
     t->link_bytes += d.link_bytes;
     t->nic_bytes += d.nic_bytes;
     t->dp_bytes = d.link_bytes + d.nic_bytes;
@@ -8840,14 +8850,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 
 /* ---- optimizer and offload ------------------------------------------------------------------ */
 
-/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
- * read and written, the weight written. */
+/* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
+ * its norm, then for the update), master and moments are read and written, the weight is written. A
+ * weight without a master copy is also read. */
 static double dpari_adam_bytes(const dpar_recipe *r)
 {
     return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
            (r->master > 0.0 ? r->weight : 2.0 * r->weight);
 }
 
+/* Sets the time of the optimizer and of offloading. */
 static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_step_cost *t)
 {
@@ -8864,16 +8876,17 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
     t->term[DPAR_TIME_OPTIMIZER] =
         local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
+         * weights back */
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
         t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
     }
-    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* the state is read and written while the host updates */
         moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
     }
-    /* weights and activations travel while the device computes, over the same link */
+    /* weights and activations are moved while the device computes, over the same link */
     moved =
         (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
         (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
@@ -8887,16 +8900,18 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 
 /* ---- pipeline ------------------------------------------------------------------------------- */
 
-/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
- * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+/* Returns the idle time of filling and draining the pipeline, as a share of the time of a
+ * micro-batch through all stages but one. These are the schedules' closed forms for input and
+ * weight gradients of equal time. w: share of the forward in a stage's compute. */
 static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST: return 1.0 / vp;
     case DPAR_SCHEDULE_ZB_H1:
-    case DPAR_SCHEDULE_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which
-                        counts only where ranks step their optimizers one by one */
+    case DPAR_SCHEDULE_ZB_2P:
+        /* 2P has the makespan of H1. Its zero bubble is that of each rank's own span, which counts
+         * only if the ranks step their optimizers one by one. */
         return w;
     case DPAR_SCHEDULE_ZBV: return 1.0 / 6.0;
     case DPAR_SCHEDULE_V_HALF: return 0.5;
@@ -8907,9 +8922,9 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
- * backwards whatever the schedule, weight gradients apart; between them a straight line is assumed,
- * not derived. */
+/* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
+ * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
+ * line is assumed, not derived. */
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
@@ -8919,6 +8934,8 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
+/* Returns the seconds of one message between stages, and adds the bytes of `times` such messages.
+ */
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step_cost *t, double times)
 {
@@ -8945,8 +8962,8 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
     return dpari_send_seconds(job, s, stages.send, &t, 0.0);
 }
 
-/* Computes bubble, imbalance and messages. The slowest stage sets the pace; the others wait for it.
- */
+/* Computes bubble, imbalance and messages between stages. The slowest stage sets the pace, and the
+ * others wait for it. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow,
                                 dpar_step_cost *t)
@@ -8964,7 +8981,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
-    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+    if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
         int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
         int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
         fill *= v * (double)first / (double)blocks;
@@ -8985,12 +9002,13 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+/* Sets the terms that are sums over the stages. */
 static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)s->micro_batches / s->pp;
     double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* what total has beyond it is the host's floor */
+                    all->halo; /* the rest of all->total is waits for the host */
     t->term[DPAR_TIME_FORWARD] = k * all->forward;
     t->term[DPAR_TIME_BACKWARD] = k * all->backward;
     t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -9004,8 +9022,7 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
- * in full: all with FULL, half of the products with ALTERNATE, those of the scores with SELECTIVE.
- */
+ * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &w->layer[layer];
@@ -9023,6 +9040,7 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
     return sum;
 }
 
+/* Sets what follows from the total: rates, FLOP and utilization. */
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                              const dpari_stages *stages, dpar_step_cost *t)
 {
@@ -9039,9 +9057,9 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                            : 1.0;
         int32_t i;
         for (i = 0; i < w->layers; i++) {
-            again += w->layer[i].kind == DPAR_LAYER_BLOCK
-                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
-                         : 0.0;
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+                again += dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share;
+            }
         }
     }
     t->hardware_flops = t->model_flops + t->samples * again;
@@ -9068,7 +9086,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     dpari_step_optimizer(job, s, slow, t);
     compute =
         t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
-    /* all who sum their gradients wait for the last of them */
+    /* all ranks that sum their gradients wait for the last of them */
     t->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
         dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
@@ -9252,55 +9270,59 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
 
 /* ==== cost/price.c ==== */
 
-/* Prices the operations of a layer, forward and backward, and sums them into stages. Compute is a
- * share of the peak that depends on the shape; communication is priced by dpar_collective_predict.
- */
+/* Prices the operations of a layer, forward and backward, and sums them into stages. memory.c and
+ * step.c turn the stages into memory and time; the planner keeps the prices of layers while it
+ * walks the options that do not change them.
+ *
+ * Compute runs at a share of the peak that depends on the shape. Communication is priced by
+ * dpar_collective_predict. */
 
 /* ---- one operation -------------------------------------------------------------------------- */
 
-/* What the pricing of a layer needs at every operation, computed once. */
+/* The rates and divisors that every operation of a layer needs, computed once. */
 typedef struct dpari_rates {
-    double flop_s;      /* seconds a FLOP of a large matrix product */
-    double wide_s;      /* the same in 16 bits: the head's, whatever the recipe */
-    double casts;       /* bytes moved for each element of a product's operands to make it narrow */
-    double attention_s; /* seconds a FLOP of fused attention, forward */
-    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
-    double byte_s;      /* seconds an HBM byte */
+    double flop_s;      /* seconds per FLOP of a large matrix product */
+    double wide_s;      /* the same in 16 bits, for the head of every recipe */
+    double casts;       /* bytes moved per element of a product's operands to make it narrow */
+    double attention_s; /* seconds per FLOP of fused attention, forward */
+    double vector_s;    /* seconds per FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds per byte of device memory */
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
-    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double rows;        /* query rows in one wave of attention tiles, all heads */
     double lost;        /* waves of attention tiles that are lost */
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
-    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
-    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
 
-/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
- * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
- * lie on (waves + c) with c about a third. */
+/* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
+ * first and the last tile overlap with nothing, so a share of a wave is lost. Measured shapes
+ * (op_efficiency tables) take the time of waves + c, with c about a third. */
 static const double dpari_wave_lost = 0.30;
 /* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
  */
 static const double dpari_conv_share = 0.60;
-/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+/* Grouped products, which are many, short and uneven, reach about this share (medians .65/.75 on
+ * A100, .30/.48 on B200). */
 static const double dpari_grouped_share = 0.70;
-/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
- * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
- * about 0.6 of the later ones. */
+/* Fused attention: the backward takes 2.4 times the forward (it has 2.5 times the products;
+ * measured on A100 and B200), one and a half waves of tiles are lost, and the first generation of
+ * kernels ran at about 0.6 of the rate of the later ones. */
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* Each step of a ring adds a partial output to the sum in 32 bits, and gradients likewise: so many
- * times the bytes of queries and outputs move, forward and backward. ring-flash-attention's zigzag
- * of 8 ranks and 8192 tokens each loses 2.3 and 3.3 ms on H800, 4.8 and 4.8 on A100 (2024): 27 and
- * 33, 38 and 34 bytes an output at 0.8 of the memory's rate. */
+/* Each step of a ring adds a partial output to a sum in 32 bits, and gradients likewise. The bytes
+ * that this moves are these multiples of the bytes of queries and outputs, forward and backward.
+ * ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses 2.3 and 3.3 ms on H800, 4.8 and
+ * 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at 0.8 of the memory's rate. */
 static const double dpari_ring_merge = 7.5;
 static const double dpari_ring_merge_back = 9.0;
-/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+/* The products of unfused attention, batches of [s x d] x [d x s], reach about this share because
+ * their inner width is small. */
 static const double dpari_scores_share = 0.62;
 
 /* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
@@ -9320,11 +9342,11 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-/* Outputs that a core's registers hold: 16 of four f64 (AVX2). That a last tile of them is lost, as
- * a last wave is on a GPU, is assumed. */
+/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
+ * tile of them is lost like a last wave on a GPU. */
 static const double dpari_core_wave = 64.0;
 
-/* r[0] for layers, r[1] for the head, which stays in 16 bits. */
+/* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
                                       dpari_rates *both)
 {
@@ -9345,7 +9367,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
     r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
     r.casts = job->recipe.casts;
-    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    /* fused attention stays in bf16 next to 8-bit products, and in fp32 next to those of fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -9354,12 +9376,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
+    if (g->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
-    /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
-     * and the last piece's is a wave over its own keys alone */
+    /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
+     * wave of the other, so only the last piece loses waves, which are those over its own keys. */
     r.lost = dpari_attention_lost;
     if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= s->cp;
@@ -9368,10 +9390,14 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
-    r.narrow = job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE ? 1.0
-               : job->recipe.compute == DPAR_F8                   ? 1.03125 / job->work->element
-               : job->recipe.compute == DPAR_F4                   ? 0.5625 / job->work->element
-                                                                  : 1.0;
+    r.narrow = 1.0;
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
+        if (job->recipe.compute == DPAR_F8) { /* one byte, and a scale for each 32 elements */
+            r.narrow = 1.03125 / job->work->element;
+        } else if (job->recipe.compute == DPAR_F4) { /* half a byte, a scale for each 16 */
+            r.narrow = 0.5625 / job->work->element;
+        }
+    }
     r.s = s;
     r.w = job->work;
     both[0] = both[1] = r;
@@ -9379,18 +9405,19 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     both[1].casts = 0.0;
 }
 
-/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
- * tokens, unpadded) runs at about a third. */
+/* Tensor cores load 16 bytes at a time. A product whose width is not a multiple of 8 elements, such
+ * as GPT-2's 50257 tokens without padding, runs at about a third of the rate. */
 static const double dpari_unaligned_share = 0.33;
 
+/* Returns 1 if a width is not a multiple of 8. */
 static int dpari_unaligned(double width)
 {
     double eighths = width * 0.125;
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
- * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
+ * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
 static double dpari_split_sum(const dpari_rates *r, double outputs)
 {
     return outputs < r->wave ? outputs / r->wave : 1.0;
@@ -9405,7 +9432,7 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
     return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
 }
 
-/* How tensor or expert parallelism divides something. */
+/* Returns by how much tensor or expert parallelism divides the bytes of an operation. */
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
@@ -9421,7 +9448,8 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     }
 }
 
-/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+/* Prices a matrix product, plain, grouped or of a convolution: its forward, its data gradient and
+ * its weight gradient. */
 static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
@@ -9439,15 +9467,16 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
         rows /= r->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
-         * as many rows as its etp group sent, the fullest expert `capacity` times more */
+        /* every rank of an expert group computes the tokens of its own experts. If they are
+         * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
+         * times more. */
         rows *= op->copies * r->w->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
-    /* sequence parallel ranks cast their own tokens, then gather */
+    /* sequence-parallel ranks cast their own tokens and gather afterwards */
     p->forward +=
         rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
     p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
@@ -9457,15 +9486,17 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
-    /* the weight gradient is added into a wide accumulator: read and written once */
+    /* the weight gradient is added to a wide accumulator, which is read and written once */
     w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
     p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
 }
 
+/* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
+ * share of a product. */
 static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *p)
 {
-    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
+    /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
     double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
@@ -9483,29 +9514,36 @@ static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
-/* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
+/* Returns nonzero if the bits of a recomputation drop what this operation keeps, otherwise 0. */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpari_layer_op *op)
 {
-    return op->keep == DPARI_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPARI_KEEP_ACTIVATION
-               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                     (op->cut >= DPARI_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPARI_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                            : 0;
+    const int experts = recompute & DPAR_RECOMPUTE_EXPERTS;
+    switch (op->keep) {
+    case DPARI_KEEP_NORM: return recompute & DPAR_RECOMPUTE_NORM;
+    case DPARI_KEEP_ACTIVATION:
+        return (recompute & DPAR_RECOMPUTE_ACTIVATION) || (op->cut >= DPARI_CUT_EXPERT && experts);
+    case DPARI_KEEP_EXPERTS: return experts;
+    default: return 0;
+    }
 }
 
-/* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
- * of attention it keeps both, because attention itself needs the wide one. */
+/* Returns the bytes of its input that a product in 8 or 4 bits keeps, relative to 16 bits. The
+ * output of attention is kept twice, because attention itself needs the wide one. */
 static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 {
-    return op->kind == DPARI_OP_EXPERTS ||
-                   (op->kind == DPARI_OP_GEMM &&
-                    (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION))
-               ? narrow
-           : op->kind == DPARI_OP_GEMM && op->cut == DPARI_CUT_ROW ? 1.0 + narrow
-                                                                   : 1.0;
+    if (op->kind == DPARI_OP_EXPERTS) {
+        return narrow;
+    }
+    if (op->kind != DPARI_OP_GEMM) {
+        return 1.0;
+    }
+    if (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION) {
+        return narrow;
+    }
+    return op->cut == DPARI_CUT_ROW ? 1.0 + narrow : 1.0;
 }
 
+/* Prices one operation and adds it to its layer. */
 static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -9525,14 +9563,15 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     if (op->keep == DPARI_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
-    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPARI_OP_ATTENTION ? 0.0
-                                          : op->kind == DPARI_OP_STREAM
-                                              ? p->forward - before
-                                              : 0.5 * (p->forward - before);
+    if (op->kind == DPARI_OP_STREAM) {
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += p->forward - before;
+    } else if (op->kind != DPARI_OP_ATTENTION) { /* every second product is kept */
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (p->forward - before);
+    }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
-    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* the fullest expert's */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
         save *= dpari_narrowed(op, r->narrow);
     }
     if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
@@ -9549,7 +9588,8 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     if (op->cut >= DPARI_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
-        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
+        /* the bias is not divided */
+        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
@@ -9589,8 +9629,8 @@ DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, 
     t->backward[what][kind] += all * backward;
 }
 
-/* Returns the seconds of one call, and adds its bytes for each time it is made, forward and
- * backward. */
+/* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
+ * the backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                           double bytes, dpari_layer_price *p, double forward, double backward)
 {
@@ -9604,57 +9644,63 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int3
 }
 
 /* The same, and counts the call in the tally. */
-static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
-                               int32_t kind, double bytes, dpari_layer_price *p, double forward,
-                               double backward)
+static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
+                                  int32_t kind, double bytes, dpari_layer_price *p, double forward,
+                                  double backward)
 {
     dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
     return dpari_spend(job, g, kind, bytes, p, forward, backward);
 }
 
-/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
- * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
- * forward only. Head: backward only. */
+/* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
+ * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
+ * more for the weight gradient. The embedding has only the forward one, the head only the backward
+ * one. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_cluster_group g;
-    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, gather, reduce, forward, backward;
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
     dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
-    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
-    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    p->host_forward += f * launch_s;
-    p->host_backward += b * launch_s;
+    forward = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    backward = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    p->host_forward += forward * launch_s;
+    p->host_backward += backward * launch_s;
     if (!s->sp) {
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p, f, b);
-        p->tp_forward = ag * f;
-        p->tp_backward = ag * b;
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p,
+                                     forward, backward);
+        p->tp_forward = reduce * forward;
+        p->tp_backward = reduce * backward;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
         double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p, gathers,
-                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p, f, b);
-        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
-        p->tp_backward = b * (2.0 * ag + rs);
+        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p,
+                                     gathers, l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p,
+                                     forward, backward);
+        p->tp_forward = forward * (gather + reduce) + (l->kind == DPAR_LAYER_HEAD ? gather : 0.0);
+        p->tp_backward = backward * (2.0 * gather + reduce);
     }
-    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: one maximum, two sums */
         dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
                         tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
-        /* the data gradient's reduction travels while the weight gradient is computed */
+        /* the data gradient is reduced while the weight gradient is computed */
         double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
         p->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
+/* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
+ * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
+ * once in the forward and twice in the backward. */
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
@@ -9669,8 +9715,8 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL, (kv + qo) / 4.0,
-                                   p, 4.0, 4.0);
+        t = 4.0 * dpari_spend_counted(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL,
+                                      (kv + qo) / 4.0, p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
@@ -9682,7 +9728,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
-        /* the ring passes blocks while it computes with the one before */
+        /* the ring passes blocks while it computes with the previous one */
         double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
@@ -9693,7 +9739,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
-/* Returns the expected number of places hit by k balls that fall at random on n places. */
+/* Returns the expected number of different places that k random choices of n places reach. */
 static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
@@ -9703,8 +9749,8 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
     return n * (1.0 - missed);
 }
 
-/* Returns the number of nodes on which a token's experts can be; if its routing is limited to
- * groups, those of its groups. */
+/* Returns the number of nodes on which a token's experts can be. If routing is limited to some
+ * groups of experts, these are the nodes of those groups. */
 static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
 {
     const double groups = w->expert_groups;
@@ -9726,7 +9772,7 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
     if (g->nodes < 2) {
@@ -9739,8 +9785,8 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
-/* Assumed, not measured: a tenth of the experts' messages cannot be hidden, and a fifth of the
- * layer cannot hide any. The command plan notes this assumption where it matters. */
+/* Assumed, not measured: nine tenths of the experts' messages can be hidden, and four fifths of the
+ * layer can hide them. The command plan notes this assumption if it affects the plan. */
 static const double dpari_ep_hidden = 0.9;
 static const double dpari_ep_hides = 0.8;
 
@@ -9753,8 +9799,9 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
     p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
-/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
- * the ranks of an expert and their outputs summed and scattered. */
+/* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
+ * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
+ * outputs. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
@@ -9775,10 +9822,10 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     }
     if (s->etp > 1) {
         dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
-                              1.0, 1.0);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp, p,
-                              1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
+                                 1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp,
+                                 p, 1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -9814,6 +9861,7 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_wor
     return cells;
 }
 
+/* Prices the halo exchanges of a layer. */
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
                                         const dpar_workload_layer *l, dpari_layer_price *p)
 {
@@ -9826,7 +9874,7 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     }
     dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
-    g.size = 2; /* neighbours, not the whole group */
+    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
     if (g.nodes > 1) {
         g.nodes = 2;
         g.per_node = 1;
@@ -9847,6 +9895,8 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
+/* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
+ * tally. */
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
                               dpari_tally *tally, dpari_layer_price *p)
 {
@@ -9868,7 +9918,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
-    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input, as wide as its output */
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
@@ -9880,8 +9930,9 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     }
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
+/* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
+ * accumulates in place. It keeps one of each shape: of the products of every block (experts share
+ * one shape), and of the head. */
 static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
                                              int32_t kind)
 {
@@ -9895,9 +9946,12 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
         const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpari_layer_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPARI_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPARI_CUT_NONE ? 1.0
-                                                     : s->tp;
+            double cut = s->tp;
+            if (op->cut >= DPARI_CUT_EXPERT) {
+                cut = (double)w->experts * s->etp;
+            } else if (op->cut == DPARI_CUT_NONE) {
+                cut = 1.0;
+            }
             sum += op->kind == DPARI_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
@@ -9935,17 +9989,19 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
-    return fine ? DPAR_OK
-                : dpari_wrong(
-                      why,
-                      "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                      "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
-                      (int32_t)DPAR_FORMAT_COUNT - 1, r->compute);
+    if (fine) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(
+        why,
+        "recipe: weight must be above 0, the bytes 0 to 1000, and compute=%d a format "
+        "of 1 to %d, f64 to f4 (dpar_recipe_find sets all)",
+        r->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-/* Returns the blocks of class i inside [from, to) of the sequence of blocks. */
+/* Returns how many blocks of class i are among the blocks [from, to) of the model. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
     const dpar_workload_layer *l = &w->layer[i];
@@ -9954,13 +10010,15 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
-/* Computes the blocks of chunk c of `chunks`: equal shares, with the first chunks one longer, so
- * that the last stage, which has the logits, is never the longer one. If the blocks do not divide
- * but two more would, the embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
+/* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
+ * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
+ * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
+ * over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
     int64_t blocks = w->blocks, rest = blocks % chunks;
-    if (w->head_blocks > 0) { /* by work: the last stages are shorter */
+    if (w->head_blocks >
+        0) { /* the head counts as so many blocks, so the last stages are shorter */
         return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
@@ -9970,14 +10028,14 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Places chunks round the ranks, or in V schedules there and back. */
+/* The chunks are placed in turn on ranks 0 to pp-1; V schedules place every second turn backwards.
+ */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
-    int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
-                         s->schedule == DPAR_SCHEDULE_V_MIN ||
-                         s->schedule == DPAR_SCHEDULE_DUALPIPEV;
+    int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
+                   s->schedule == DPAR_SCHEDULE_V_MIN || s->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
-    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+    return v_shaped && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
@@ -9999,7 +10057,8 @@ DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
     return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
 }
 
-/* Adds `count` layers of a class to a stage. */
+/* Adds `count` layers of a class to a stage. again: seconds of a layer's recomputation; kept: bytes
+ * that it keeps. */
 static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                             double count, double again, double kept)
 {
@@ -10031,7 +10090,7 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
             st->tp += 0.5 * count * p->tp_again;
             st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
                                                            p->kept[mode]);
@@ -10046,10 +10105,11 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;
     dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
-    /* while one layer is recomputed all of its activations live again */
+    /* while a layer is recomputed, all of its activations exist */
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
+/* Adds the embedding or the head to a stage. */
 static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
@@ -10068,8 +10128,8 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
         } else {
             dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
-        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
-         * is another rank's */
+        /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
+         * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
             dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
@@ -10158,7 +10218,7 @@ static int32_t dpari_block_classes(const dpar_workload *w)
     return n;
 }
 
-/* Sums all ranks: every layer once. */
+/* Computes the sum over all ranks, in which every layer occurs once. */
 static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
@@ -10180,7 +10240,8 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(s, whole);
 }
 
-/* Also adds the ranks next to a mixed one: they are the longest of the pure ones on their side. */
+/* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
+ * on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
@@ -10198,7 +10259,8 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     for (i = 2; i < out->n; i++) {
         quick = out->of[i].total < out->of[quick].total ? i : quick;
     }
-    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+    for (i = quick; i + 1 < out->n;
+         i++) { /* keeps the order of ranks; the last is the last stage */
         out->of[i] = out->of[i + 1];
     }
     return &out->of[out->n - 1];
@@ -10213,7 +10275,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
             dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
-            rank = last - 1; /* all between are as rank 1, or shorter */
+            rank = last - 1; /* the ranks between are like rank 1 or shorter */
         }
     }
     dpari_price_whole(job, s, layers, &out->whole);
@@ -10224,7 +10286,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
             out->send = dpari_mostf(out->send, layers->of[i].send);
         }
     }
-    /* each TP rank sends its part and the receivers gather it over the fast links */
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
     out->send /= s->tp;
 }
 
@@ -12363,23 +12425,30 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
 
 /* ==== cost/simulated.c ==== */
 
-/* Simulates a plan's pipeline with dpar_schedule_simulate. The stages' prices become the times of
- * the schedule's chunks. */
+/* Simulates the pipeline of a plan with dpar_schedule_simulate. Each chunk of the schedule gets the
+ * time and the activations of the layers in it. The result replaces the closed forms of the bubble,
+ * of the messages between stages and of the activations; the other terms of the plan stay.
+ *
+ * Times are in ns. The caller's memory holds the arrays of dpari_sim_rows, then the schedule, then
+ * the memory of the simulation. */
 
-/* Times and bytes of each stage of the schedule. The arrays are in the caller's memory. */
+/* The times and bytes of the schedule's stages, which are the chunks of the strategy. */
 typedef struct dpari_sim_rows {
-    int64_t *forward, *input, *weight, *back, *kept;
+    int64_t *forward, *input, *weight; /* ns of forward, input gradient and weight gradient */
+    int64_t *kept, *back;              /* bytes that the forward keeps; minus these */
     dpar_rank_timing *rank;
-    int32_t stages; /* of one chain */
+    int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-static int dpari_sim_chains(const dpar_strategy *s)
+/* Returns 1 if the schedule runs a second chain of stages in the opposite direction, otherwise 0.
+ */
+static int dpari_sim_second_chain(const dpar_strategy *s)
 {
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
-/* Returns how many micro-batches to simulate: all, or so many that the list stays short and the
- * last group is complete. */
+/* Returns how many micro-batches to simulate: all, or about 100,000 forwards with the last group of
+ * 2 pp micro-batches complete. */
 static int32_t dpari_simulated_micros(const dpar_strategy *s)
 {
     const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
@@ -12399,7 +12468,7 @@ static double dpari_forward_share(const dpari_stage *st)
 
 /* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
  * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
- * that are recomputed in part. */
+ * that are recomputed in part. held_send: ns that a message adds to forward and backward. */
 static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
                                        double held_send, dpari_sim_rows *c)
 {
@@ -12421,20 +12490,21 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
             kept += st.kept;
         }
         for (v = 0; v < s->vp; v++) {
-            double scale = 1e9, f, b;
+            double scale = 1e9, share, backward;
             i = (int32_t)dpari_chunk_of(s, r, v);
             dpari_price_stage(job, &each, &layers, i, &st);
             scale *= sum > 0.0 ? rank.total / sum : 0.0;
-            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
-            b = (1.0 - f) * st.total * scale;
-            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
-            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
-            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            share = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            backward = (1.0 - share) * st.total * scale;
+            c->forward[i] = (int64_t)(share * st.total * scale + held_send);
+            /* half of the backward's compute is the weight gradient */
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, backward);
+            c->input[i] = (int64_t)(backward + held_send) - c->weight[i];
             c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
             c->back[i] = -c->kept[i];
         }
     }
-    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(s)); i++) {
         c->forward[i] = c->forward[i - c->stages];
         c->input[i] = c->input[i - c->stages];
         c->weight[i] = c->weight[i - c->stages];
@@ -12444,8 +12514,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
 }
 
 /* Returns the memory of the rank that needs the most, with the activations that the simulation
- * counts.
- */
+ * counts and 5 % of fragmentation on the difference. */
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
@@ -12465,6 +12534,7 @@ static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_
     return most;
 }
 
+/* Generates the schedule and simulates it. mem has `bytes` bytes. */
 static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
                                                   int32_t micros, double send,
                                                   dpari_sim_rows *chunks, dpar_timing *timing,
@@ -12479,7 +12549,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     int64_t need;
     int looped =
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    /* a stack that sends between its computations: ranks stand still meanwhile */
+    /* a software stack that sends between its computations: the ranks wait meanwhile */
     int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
@@ -12503,7 +12573,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     how.times = &times;
     how.rank = chunks->rank;
     st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule comes before it in the memory */
         why->bytes += need;
     }
     return st;
@@ -12530,13 +12600,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     if (s->pp == 1) {
         return DPAR_OK;
     }
-    stages = s->pp * s->vp; /* at most the layers */
-    rows = stages * (1 + dpari_sim_chains(s));
+    stages = s->pp * s->vp; /* not more than there are layers */
+    rows = stages * (1 + dpari_sim_second_chain(s));
     head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone take %ld bytes", head);
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -12549,7 +12619,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages come before it in the memory */
         why->bytes += head;
     }
     if (st != DPAR_OK) {
