@@ -120,8 +120,8 @@ expect 2 'recompute must be none' grid:64x64 --cluster dgx-h100 --evaluate tiles
 expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
 expect 2 'tp=0 must be at least 1' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
-expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope
-expect 2 'attention is unfused' llama-3-8b --cluster dgx-h100 --attention nope
+expect 2 'stack must be megatron' llama-3-8b --cluster dgx-h100 --stack nope
+expect 2 'attention must be unfused' llama-3-8b --cluster dgx-h100 --attention nope
 expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 # one option twice, or with another option for its value: not the last, not a file "--json"
 expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
