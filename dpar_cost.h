@@ -11919,26 +11919,28 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
 
 /* ==== cost/recommend.c ==== */
 
-/* Chooses the plan to recommend. The planner keeps the fastest plan of each kind (kinds.h); of the
- * kinds near the fastest the simplest wins. The rest of the file puts the result into words. */
+/* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
+ * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
+ * of the file puts the result into words. */
 
-/* ---- what does not fit ---------------------------------------------------------------------- */
+/* ---- what the job needs --------------------------------------------------------------------- */
 
-/* The numbers that decide what fits: bytes of one replica on one GPU. */
+/* The numbers that decide what fits. */
 typedef struct dpari_need {
-    double state;       /* weights, gradients, optimizer of one replica */
-    double activations; /* of one sample, nothing cut, nothing recomputed */
-    double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
-    int32_t gpus, node; /* in all, and of one node */
-    int32_t tp;         /* the widest tensor parallelism inside a node */
+    double state;       /* bytes of weights, gradients and optimizer of one replica */
+    double activations; /* bytes of one sample's, with nothing divided and nothing recomputed */
+    double gpu;         /* bytes of a GPU that a program can use: 90 % */
+    int32_t gpus, node; /* GPUs in all and of one node */
+    int32_t tp;         /* the widest tensor parallelism in a node, or the fixed one */
 } dpari_need;
 
 enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
-/* Sequence parallelism is named from this length on, because only it makes such sequences fit. */
+/* Sequence parallelism is part of the name from this number of tokens on, because without it such
+ * sequences do not fit. */
 static const double dpari_medium_sequence = 16384.0;
 /* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
- * dpari_kind_weight counts 1.6 % of the time, so a kind of parallelism, which has three, nearly
- * counts as much as the limit: fewer kinds are fewer things to go wrong. */
+ * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, nearly the
+ * limit, because with fewer kinds there are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
 /* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
@@ -11946,12 +11948,13 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
-static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
+/* Returns 1 if the search fixes a field, otherwise 0. */
+static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
 {
-    return (asked->fixed_fields >> field & 1u) != 0;
+    return (search->fixed_fields >> field & 1u) != 0;
 }
 
-static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *asked)
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -11970,7 +11973,9 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
-    n.tp = dpari_asks(asked, DPAR_STRATEGY_FIELD_TP) ? asked->fixed.tp : n.tp;
+    if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
+        n.tp = search->fixed.tp;
+    }
     return n;
 }
 
@@ -11981,22 +11986,25 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
  * or pp. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
-    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
+    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2}; /* by the bits of DPARI_KIND_* */
     int32_t i, sum = 0;
     for (i = 0; i < 9; i++) {
         sum += bits >> i & 1 ? weight[i] : 0;
     }
-    return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
+    if (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS) {
+        sum -= 3;
+    }
+    return sum;
 }
 
 /* Walks all usual plans and keeps the best of each kind. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
-                                                              const dpar_planner_desc *asked,
+                                                              const dpar_planner_desc *search,
                                                               dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_status st;
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
@@ -12026,7 +12034,8 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
     return best;
 }
 
-/* Chooses the plan to recommend: of all near the fastest the best by time and simplicity. */
+/* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
+ * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
     const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
@@ -12046,8 +12055,8 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     return chosen;
 }
 
-/* Returns the fastest plan that is simpler by more than an option, or NULL if none is worth a line.
- */
+/* Returns the fastest plan that is simpler by more than an option, or NULL if there is none or it
+ * is too slow to mention. */
 static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
@@ -12066,6 +12075,7 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_ki
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
+/* Appends a part of a name, with its degree if that is above 1. */
 static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
 {
     if (t->used > 0) {
@@ -12077,7 +12087,19 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
 }
 
-/* "TP=4 + FSDP=4", "DDP", "domain=4 + DDP=2", "PP=4 + FSDP=4". */
+/* Returns the name of data parallelism without sharded weights. */
+static const char *dpari_data_name(const dpar_strategy *s)
+{
+    if (s->zero == 1) {
+        return "DP(ZeRO-1)";
+    }
+    if (s->zero != 0) {
+        return "DP(ZeRO-2)";
+    }
+    return s->tp * s->pp == 1 ? "DDP" : "DP";
+}
+
+/* Writes the name of a plan, such as "TP=4 + FSDP=4", "DDP" or "domain=4 + DDP=2". */
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *s = &plan->strategy;
@@ -12103,11 +12125,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     if (s->dp > 1 && s->zero == 3) {
         dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
     } else if (s->dp > 1) {
-        dpari_name_part(&t,
-                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
-                        : s->zero == 1 ? "DP(ZeRO-1)"
-                                       : "DP(ZeRO-2)",
-                        s->dp);
+        dpari_name_part(&t, dpari_data_name(s), s->dp);
     }
     if (t.used == 0) {
         dpari_name_part(&t, "one GPU", 1);
@@ -12123,6 +12141,7 @@ static void dpari_gb(dpar_text *t, double bytes)
     dpar_text_put(t, " GB");
 }
 
+/* Writes why one GPU is not enough, and what a GPU holds with the plan. */
 static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
                              char *why, size_t room)
 {
@@ -12132,13 +12151,16 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
-                          : n->state < gpu  ? ", and leave too little of one GPU's "
-                                            : ", more than one GPU's ");
-        dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
+            dpar_text_put(&t, ", which one GPU of ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " holds");
-        } else if (n->state >= gpu) {
+        } else if (n->state < gpu) {
+            dpar_text_put(&t, ", and leave too little of one GPU's ");
+            dpari_gb(&t, gpu);
+        } else {
+            dpar_text_put(&t, ", more than one GPU's ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " by ");
             dpari_gb(&t, n->state - gpu);
         }
@@ -12168,6 +12190,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     }
 }
 
+/* Sets the bit of a warning and appends its text. */
 static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
 {
     a->warnings |= bit;
@@ -12175,7 +12198,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
 }
 
 /* Lists the common mistakes that the plan makes. */
-static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
+static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *search,
                                   const dpari_need *n, dpar_advice *a)
 {
     const dpar_strategy *s = &a->plan.strategy;
@@ -12208,7 +12231,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *
         dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
-    if (job->work->trains && s->dp > 1 && asked->global_batch == 0) {
+    if (job->work->trains && s->dp > 1 && search->global_batch == 0) {
         dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
                    "the global batch grows with the GPUs: scale the learning rate with it.");
     }
@@ -12238,17 +12261,18 @@ static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
     dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
 }
 
-/* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
-static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *asked,
+/* Compares another plan with the chosen one: "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a
+ * pipeline". */
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *search,
                                           const dpari_kind *other, const dpari_kind *chosen,
                                           const dpar_advice *a, dpar_text *t)
 {
     dpar_plan plan;
     char name[DPARI_NAME];
     double ratio = other->seconds / chosen->seconds;
-    (void)dpar_plan_price(job, &other->strategy, asked->global_batch, &plan, NULL, NULL);
+    (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, a->name)) { /* it differs in what the name leaves out */
+    if (dpari_same(name, a->name)) { /* they differ in options that a name does not have */
         dpar_strategy_write(&plan.strategy, t);
     } else {
         dpar_text_put(t, name);
@@ -12267,8 +12291,8 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
 }
 
-/* Describes the fastest plan, if it is another one, and a simpler one. */
-static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
+/* Describes the fastest plan if it is not the chosen one, and a simpler one if there is one. */
+static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_planner_desc *search,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
 {
@@ -12278,23 +12302,23 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_plann
     a->slower = chosen->seconds / fastest->seconds - 1.0;
     dpar_text_init(&t, a->fastest, sizeof(a->fastest));
     if (fastest != chosen) {
-        dpari_advice_other(job, asked, fastest, chosen, a, &t);
+        dpari_advice_other(job, search, fastest, chosen, a, &t);
     }
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
     if (simpler != NULL) {
-        dpari_advice_other(job, asked, simpler, chosen, a, &t);
+        dpari_advice_other(job, search, simpler, chosen, a, &t);
     }
 }
 
-/* If something is fixed, replaces the runner-up by what would be recommended otherwise. */
-static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
+/* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search, dpar_advice *a)
 {
     dpar_advice other;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
     double ratio;
     q.fixed_fields = 0;
-    if (asked->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
+    if (search->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
         dpari_same(other.name, a->name)) {
         return;
     }
@@ -12309,9 +12333,10 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *aske
     dpar_text_put(&t, " a GPU");
 }
 
-/* Finds what comes nearest when nothing fits. Returns DPAR_E_MEMORY with a->plan, or DPAR_E_NONE if
- * nothing is legal. */
-static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
+/* Finds the plan that comes nearest to fitting: the fixed one if something is fixed, otherwise one
+ * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with a->plan, or
+ * DPAR_E_NONE if it is not legal. */
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
@@ -12319,13 +12344,15 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
-    if (asked->fixed_fields != 0) {
-        s = asked->fixed;
-        one = dpar_strategy_complete(job, &s, asked->fixed_fields, asked->global_batch, NULL);
-        one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
+    if (search->fixed_fields != 0) {
+        s = search->fixed;
+        one = dpar_strategy_complete(job, &s, search->fixed_fields, search->global_batch, NULL);
+        if (one == DPAR_OK) {
+            one = dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL);
+        }
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
-    for (k = 0; k < 2; k++) { /* only sharded over all GPUs, then also with TP in the node */
+    for (k = 0; k < 2; k++) { /* sharded over all GPUs, first without and then with TP in a node */
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -12343,23 +12370,23 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
 
 /* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
  * would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
     dpar_plan plan;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
-    if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
-        return dpari_say(DPAR_E_NONE, why, "no way to use %d GPUs with a global batch of %ld",
-                         n->gpus, asked->global_batch);
+    if (dpari_advice_near(job, search, n, a) != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "no legal strategy for %d GPUs and a global batch of %ld", n->gpus,
+                         search->global_batch);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits &&
-        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
+    if (a->plan.fits && a->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no way of %d GPUs divides a global batch of %ld and fits; with another "
-                         "batch it would",
-                         n->gpus, asked->global_batch);
+                         "no strategy for %d GPUs divides a global batch of %ld and fits; with "
+                         "another batch one does",
+                         n->gpus, search->global_batch);
     }
     dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
@@ -12373,14 +12400,15 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
         dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
                          (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
-    dpari_advice_warnings(job, asked, n, a);
-    dpari_advice_free(job, asked, a);
+    dpari_advice_warnings(job, search, n, a);
+    dpari_advice_free(job, search, a);
     return dpari_say(
         DPAR_E_MEMORY, why,
-        asked->fixed_fields != 0
-            ? "it does not fit on %d GPUs with what is fixed: up to %ld GB a GPU, the GPU has "
-              "%ld GB"
-            : "it does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as it goes, "
+        search->fixed_fields != 0
+            ? "the job does not fit on %d GPUs with the fixed values: up to %ld GB a GPU, the GPU "
+              "has %ld GB"
+            : "the job does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as "
+              "possible, "
               "the GPU has %ld GB",
         n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
@@ -12391,32 +12419,36 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
                                                     dpar_advice *advice, dpar_why *why)
 {
     dpari_kinds kinds;
+    const dpari_kind *chosen;
     dpari_need n;
     dpar_status st = dpari_workload_check(job->work, why);
-    if (st == DPAR_OK) {
-        st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
     n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
         return dpari_wrong(
-            why, "advice for %d GPUs and a global batch of %ld, but the cluster has %d GPUs",
-            search->gpus, search->global_batch, n.gpus);
+            why,
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, n.gpus, search->global_batch);
     }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);
     }
-    {
-        const dpari_kind *chosen = dpari_kind_choose(&kinds);
-        (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL,
-                              NULL);
-        dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-        dpari_advice_beside(job, search, &kinds, chosen, advice);
-    }
+    chosen = dpari_kind_choose(&kinds);
+    (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL, NULL);
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    dpari_advice_others(job, search, &kinds, chosen, advice);
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_free(job, search, advice);
@@ -13004,8 +13036,8 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 
 /* ==== cost/plan_show.c ==== */
 
-/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
- * which may be too small and then only counts. */
+/* Writes plans as a table, in full, as CSV, JSON and SVG. All formats are appended to a dpar_text,
+ * which counts what does not fit, so a caller can measure a report and then allocate it. */
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
@@ -13035,7 +13067,10 @@ static void dpari_show_count(dpar_text *t, double v)
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
-    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
+    if (w->dims == 0) {
+        return "tokens";
+    }
+    return w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -13053,13 +13088,20 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
+/* Appends a bar of the memory against that of the GPU: green, yellow from 90 % on, red beyond it.
+ */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
-    int32_t i, full = (int32_t)(share * width + 0.5);
+    int32_t i, full = (int32_t)(share * width + 0.5), colour = 32;
     full = full > width ? width : full;
-    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    if (share > 1.0) {
+        colour = 31;
+    } else if (share > 0.9) {
+        colour = 33;
+    }
+    dpari_show_colour(t, r, colour);
     for (i = 0; i < width; i++) {
         dpari_text_char(t, i < full ? '#' : '.');
     }
@@ -13067,8 +13109,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
- * they add up. *shown gets the bits of the terms. */
+/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
+ * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -13098,7 +13140,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* Appends what was assumed of the model, one line each. */
+/* Appends the notes of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -13110,6 +13152,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
+/* Appends the lines above the table: model, machine, batch, software, notes. */
 static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -13219,9 +13262,15 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
+    const char *verdict = "";
     if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
+    }
+    if (!p->fits) {
+        verdict = ": does not fit";
+    } else if (p->memory.upper > r->job->cluster->gpu.memory_bytes) {
+        verdict = ": close";
     }
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, ": ");
@@ -13230,14 +13279,12 @@ static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_show_count(t, p->step.tokens_per_s_gpu);
     dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
                      100.0 * p->step.mfu, p->memory.total * 1e-9,
-                     r->job->cluster->gpu.memory_bytes * 1e-9,
-                     !p->fits                                              ? ": does not fit"
-                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? ": close"
-                                                                           : "");
+                     r->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
+/* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
@@ -13255,7 +13302,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Appends the front of time against memory: how much slower each plan with less memory is. */
+/* Appends the first plans of the front of time against memory, the fastest first. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -13325,7 +13372,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* Appends a term of memory in GB or of time in seconds. */
+/* Appends all terms of memory or of time, in GB or in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -13460,7 +13507,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* Appends the error of a constant, which is known if the constant is a default. */
+/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
+ * of measured points that replace it. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -13583,18 +13631,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
-            dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
-                              : k == DPAR_MEMORY_COUNT ? p->memory.total
-                                                       : p->memory.upper) *
-                                 1e-9);
+        for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->memory.term[k] * 1e-9);
         }
-        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
+        dpari_text_print(t, ",%.7g,%.7g", p->memory.total * 1e-9, p->memory.upper * 1e-9);
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->step.term[k]);
         }
-        dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
-                         p->step.mfu);
+        dpari_text_print(t, ",%.7g,%.7g,%.5g,%.5g\n", p->step.total, p->step.tokens_per_s_gpu,
+                         p->step.tflops_gpu, p->step.mfu);
     }
 }
 
@@ -13793,7 +13838,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_wrong(why, "format %d: 0 to 5", format);
+    default: return dpari_wrong(why, "format=%d must be 0 to 5 (DPAR_PLAN_DRAW_*)", format);
     }
     return DPAR_OK;
 }

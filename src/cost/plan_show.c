@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
- * which may be too small and then only counts. */
+/* Writes plans as a table, in full, as CSV, JSON and SVG. All formats are appended to a dpar_text,
+ * which counts what does not fit, so a caller can measure a report and then allocate it. */
 #include "plan_show.h"
 
 #include "../base/inner.h"
@@ -34,7 +34,10 @@ static void dpari_show_count(dpar_text *t, double v)
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
-    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
+    if (w->dims == 0) {
+        return "tokens";
+    }
+    return w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -52,13 +55,20 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
+/* Appends a bar of the memory against that of the GPU: green, yellow from 90 % on, red beyond it.
+ */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
-    int32_t i, full = (int32_t)(share * width + 0.5);
+    int32_t i, full = (int32_t)(share * width + 0.5), colour = 32;
     full = full > width ? width : full;
-    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    if (share > 1.0) {
+        colour = 31;
+    } else if (share > 0.9) {
+        colour = 33;
+    }
+    dpari_show_colour(t, r, colour);
     for (i = 0; i < width; i++) {
         dpari_text_char(t, i < full ? '#' : '.');
     }
@@ -66,8 +76,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
- * they add up. *shown gets the bits of the terms. */
+/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
+ * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -97,7 +107,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* Appends what was assumed of the model, one line each. */
+/* Appends the notes of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -109,6 +119,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
+/* Appends the lines above the table: model, machine, batch, software, notes. */
 static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -218,9 +229,15 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
+    const char *verdict = "";
     if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
+    }
+    if (!p->fits) {
+        verdict = ": does not fit";
+    } else if (p->memory.upper > r->job->cluster->gpu.memory_bytes) {
+        verdict = ": close";
     }
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, ": ");
@@ -229,14 +246,12 @@ static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_show_count(t, p->step.tokens_per_s_gpu);
     dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
                      100.0 * p->step.mfu, p->memory.total * 1e-9,
-                     r->job->cluster->gpu.memory_bytes * 1e-9,
-                     !p->fits                                              ? ": does not fit"
-                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? ": close"
-                                                                           : "");
+                     r->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
+/* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
@@ -254,7 +269,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Appends the front of time against memory: how much slower each plan with less memory is. */
+/* Appends the first plans of the front of time against memory, the fastest first. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -324,7 +339,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* Appends a term of memory in GB or of time in seconds. */
+/* Appends all terms of memory or of time, in GB or in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -459,7 +474,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* Appends the error of a constant, which is known if the constant is a default. */
+/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
+ * of measured points that replace it. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -582,18 +598,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
-            dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
-                              : k == DPAR_MEMORY_COUNT ? p->memory.total
-                                                       : p->memory.upper) *
-                                 1e-9);
+        for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->memory.term[k] * 1e-9);
         }
-        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
+        dpari_text_print(t, ",%.7g,%.7g", p->memory.total * 1e-9, p->memory.upper * 1e-9);
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->step.term[k]);
         }
-        dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
-                         p->step.mfu);
+        dpari_text_print(t, ",%.7g,%.7g,%.5g,%.5g\n", p->step.total, p->step.tokens_per_s_gpu,
+                         p->step.tflops_gpu, p->step.mfu);
     }
 }
 
@@ -792,7 +805,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_wrong(why, "format %d: 0 to 5", format);
+    default: return dpari_wrong(why, "format=%d must be 0 to 5 (DPAR_PLAN_DRAW_*)", format);
     }
     return DPAR_OK;
 }

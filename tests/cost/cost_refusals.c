@@ -156,7 +156,8 @@ static void test_advice(void)
     search.fixed = plain_strategy();
     search.global_batch = 64;
     search.gpus = 7;
-    REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG, "advice for 7 GPUs");
+    REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG,
+            "gpus=7 must be 0 or the cluster's 8");
     search.gpus = 0;
     search.global_batch = -1;
     REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG, "");
