@@ -3970,6 +3970,7 @@ typedef struct dpari_style {
     int32_t repeat; /* keys and values are repeated for each query head, and kept that way */
 } dpari_style;
 
+/* Returns the style of a model with the software of its workload. */
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
@@ -4128,6 +4129,7 @@ typedef struct dpari_scan {
     double chunk; /* tokens per chunk of matrix products; 0 if it works token by token */
 } dpari_scan;
 
+/* Returns the sizes of the model's recurrence. */
 static dpari_scan dpari_scan_of(const dpar_model *m)
 {
     double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
@@ -4699,8 +4701,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
     return c;
 }
 
-/* Appends one half of a U-Net level: pairs of convolutions, of which the first changes the width.
- */
+/* Appends one half of a U-Net level: pairs of convolutions. The first one changes the width. */
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
@@ -4762,6 +4763,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
+/* Checks the sizes of a transformer and completes head_width, kv_heads and ffn. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a model of recurrences only has no attention heads */
@@ -4794,6 +4796,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     return DPAR_OK;
 }
 
+/* Checks the image of a vision model. For other transformers sets seq, and checks it and vocab. */
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
@@ -4814,6 +4817,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks and completes experts, latent attention, windows, recurrences and the tower. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
@@ -4870,6 +4874,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a conv net and completes kernel and blocks_per_level. Each side of the image must have a
+ * cell on the coarsest level. */
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
     int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
@@ -4896,6 +4902,7 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks a grid solver and completes its fields. */
 static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 {
     int64_t cells = 1;
@@ -7905,6 +7912,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
 }
 
+/* Checks that every field is in its range. */
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
                                                   dpar_why *why)
 {
@@ -7940,6 +7948,8 @@ DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strate
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
+/* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
+ * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
 static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
                                                  int32_t *rule, dpar_why *why)
 {
@@ -7970,12 +7980,15 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     return DPAR_OK;
 }
 
+/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
            schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
+/* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
+ * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
@@ -8027,6 +8040,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
     return DPAR_OK;
 }
 
+/* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
+ * of the sequence, so that causal attention is the same work on every rank. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -8052,6 +8067,7 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
 static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -8079,6 +8095,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
+ * the halo of its neighbour, which must not reach beyond it. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
                                                 int32_t *rule, dpar_why *why)
 {
@@ -8108,6 +8126,7 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
     return DPAR_OK;
 }
 
+/* Checks shards, the global batch and offloading. */
 static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {
@@ -8700,9 +8719,7 @@ typedef struct dpari_data {
     dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
-/* Returns the seconds of `bytes` sent in `calls` calls, and adds the bytes of doing so `times`
- * times.
- */
+/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -8824,8 +8841,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
         exposed += m * d.unit;
         t->dp_hidden_s += m * hidden;
-        /* messages that are sent once per step hide in the rest of the first and last micro-batch
-         */
+        /* messages sent once per step hide in the rest of the first and the last micro-batch */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
         exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
@@ -8934,8 +8950,7 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
-/* Returns the seconds of one message between stages, and adds the bytes of `times` such messages.
- */
+/* Returns the seconds of a message between stages. Adds the bytes of `times` such messages. */
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step_cost *t, double times)
 {
@@ -10028,8 +10043,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* The chunks are placed in turn on ranks 0 to pp-1; V schedules place every second turn backwards.
- */
+/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
@@ -10463,6 +10477,7 @@ enum {
 /* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
+/* Returns 1 if the search fixes a field, otherwise 0. */
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
@@ -11587,6 +11602,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
     return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
+/* Returns the greatest common divisor, at least 1. */
 static int32_t dpari_common(int32_t a, int32_t b)
 {
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
@@ -11684,7 +11700,7 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
 
 /* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
  * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
-static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
     int32_t plain;
@@ -11694,7 +11710,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(asked, n);
+        apart = dpari_distance(given, n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -11704,8 +11720,8 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* Tries all degrees near those of the request, with these tiles. */
-static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+/* Tries all degrees near those of the given strategy, with the tiles of `sane`. */
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *given,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
@@ -11725,7 +11741,7 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                 n.cp = cp[j];
                 n.pp = pp[k];
                 dpari_follow(job, &n, left / pp[k], batch);
-                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+                best = dpari_try_near(job, given, &n, batch, best, near_one);
             }
         }
     }
@@ -11954,6 +11970,7 @@ static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
     return (search->fixed_fields >> field & 1u) != 0;
 }
 
+/* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_workload *w = job->work;
@@ -12472,8 +12489,7 @@ typedef struct dpari_sim_rows {
     int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-/* Returns 1 if the schedule runs a second chain of stages in the opposite direction, otherwise 0.
- */
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
 static int dpari_sim_second_chain(const dpar_strategy *s)
 {
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
@@ -13041,6 +13057,7 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
+/* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *t, double s)
 {
     if (s >= 1.0) {
@@ -13064,6 +13081,7 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
+/* Returns the name of what the workload counts as tokens. */
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
@@ -13080,6 +13098,7 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
+/* Switches to an ANSI colour, or back with 0, if the report has colours. */
 DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
                                              int32_t colour)
 {
@@ -13088,8 +13107,7 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
-/* Appends a bar of the memory against that of the GPU: green, yellow from 90 % on, red beyond it.
- */
+/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
@@ -13188,6 +13206,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_char(t, '\n');
 }
 
+/* Appends the i-th plan: memory and its bar, time and its bar, rate, MFU, strategy. */
 static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
@@ -13207,6 +13226,7 @@ static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
+/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
 static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
@@ -13354,6 +13374,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+/* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *t, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
@@ -13382,6 +13403,7 @@ static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const
     }
 }
 
+/* Appends a name, its string and the text `then`. */
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
     dpari_text_print(t, "\"%s\": ", name);
@@ -13417,6 +13439,7 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
+/* Appends two strings, which name the largest terms of memory and of time. */
 static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
@@ -13435,6 +13458,7 @@ static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const
         100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
 }
 
+/* Appends the memory of one pipeline rank by term. */
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
@@ -13518,6 +13542,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
+/* Appends what is assumed: software, precision, machine, calibration, notes, definitions. */
 static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -13658,6 +13683,7 @@ DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, doub
                      x, y, w, h, fill);
 }
 
+/* Opens a text; the caller appends the text and "</text>". */
 DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
@@ -13712,6 +13738,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double he
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
+/* Draws the colour and the name of each term that takes at least 0.4 % of some plan's step. */
 static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;
@@ -13897,9 +13924,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns the number that the digits [s, s + n) are, or -1 if they are not one of `least` to
- * `most`.
- */
+/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -13999,6 +14024,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
+/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
     char name[24];

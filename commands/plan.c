@@ -999,8 +999,7 @@ static void add_assumption(char *text, size_t room, const char *what, const char
 static void note_assumptions(const options *o, const dpar_plan_query *query, const char *words,
                              const char *model, const char *machine, const dpar_plan *best)
 {
-    /* for each DPAR_MODEL_STACK_*: another stack, another generation of it, and its name in words
-     */
+    /* for each DPAR_MODEL_STACK_*: another stack, another generation, and its name in words */
     static const char *const stack[DPAR_MODEL_STACK_END] = {
         "",      "core", "torch", "core", "torch", "torch", "torch",
         "torch", "core", "core",  "core", "core",  "torch"};

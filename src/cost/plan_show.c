@@ -8,6 +8,7 @@
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
+/* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *t, double s)
 {
     if (s >= 1.0) {
@@ -31,6 +32,7 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
+/* Returns the name of what the workload counts as tokens. */
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
@@ -47,6 +49,7 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
+/* Switches to an ANSI colour, or back with 0, if the report has colours. */
 DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
                                              int32_t colour)
 {
@@ -55,8 +58,7 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
-/* Appends a bar of the memory against that of the GPU: green, yellow from 90 % on, red beyond it.
- */
+/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
@@ -155,6 +157,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_char(t, '\n');
 }
 
+/* Appends the i-th plan: memory and its bar, time and its bar, rate, MFU, strategy. */
 static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
@@ -174,6 +177,7 @@ static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
+/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
 static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
@@ -321,6 +325,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+/* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *t, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
@@ -349,6 +354,7 @@ static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const
     }
 }
 
+/* Appends a name, its string and the text `then`. */
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
     dpari_text_print(t, "\"%s\": ", name);
@@ -384,6 +390,7 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
+/* Appends two strings, which name the largest terms of memory and of time. */
 static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
@@ -402,6 +409,7 @@ static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const
         100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
 }
 
+/* Appends the memory of one pipeline rank by term. */
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
@@ -485,6 +493,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
+/* Appends what is assumed: software, precision, machine, calibration, notes, definitions. */
 static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -625,6 +634,7 @@ DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, doub
                      x, y, w, h, fill);
 }
 
+/* Opens a text; the caller appends the text and "</text>". */
 DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
@@ -679,6 +689,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double he
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
+/* Draws the colour and the name of each term that takes at least 0.4 % of some plan's step. */
 static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;

@@ -55,9 +55,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns the number that the digits [s, s + n) are, or -1 if they are not one of `least` to
- * `most`.
- */
+/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -157,6 +155,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
+/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
     char name[24];

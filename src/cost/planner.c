@@ -121,6 +121,7 @@ enum {
 /* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
+/* Returns 1 if the search fixes a field, otherwise 0. */
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
@@ -1245,6 +1246,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
     return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
+/* Returns the greatest common divisor, at least 1. */
 static int32_t dpari_common(int32_t a, int32_t b)
 {
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
@@ -1342,7 +1344,7 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
 
 /* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
  * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
-static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
     int32_t plain;
@@ -1352,7 +1354,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(asked, n);
+        apart = dpari_distance(given, n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -1362,8 +1364,8 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* Tries all degrees near those of the request, with these tiles. */
-static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+/* Tries all degrees near those of the given strategy, with the tiles of `sane`. */
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *given,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
@@ -1383,7 +1385,7 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                 n.cp = cp[j];
                 n.pp = pp[k];
                 dpari_follow(job, &n, left / pp[k], batch);
-                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+                best = dpari_try_near(job, given, &n, batch, best, near_one);
             }
         }
     }

@@ -760,8 +760,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* The chunks are placed in turn on ranks 0 to pp-1; V schedules place every second turn backwards.
- */
+/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||

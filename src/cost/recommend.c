@@ -41,6 +41,7 @@ static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
     return (search->fixed_fields >> field & 1u) != 0;
 }
 
+/* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_workload *w = job->work;

@@ -20,8 +20,7 @@ typedef struct dpari_sim_rows {
     int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-/* Returns 1 if the schedule runs a second chain of stages in the opposite direction, otherwise 0.
- */
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
 static int dpari_sim_second_chain(const dpar_strategy *s)
 {
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;

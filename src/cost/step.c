@@ -26,9 +26,7 @@ typedef struct dpari_data {
     dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
-/* Returns the seconds of `bytes` sent in `calls` calls, and adds the bytes of doing so `times`
- * times.
- */
+/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -150,8 +148,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
         exposed += m * d.unit;
         t->dp_hidden_s += m * hidden;
-        /* messages that are sent once per step hide in the rest of the first and last micro-batch
-         */
+        /* messages sent once per step hide in the rest of the first and the last micro-batch */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
         exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
@@ -260,8 +257,7 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
-/* Returns the seconds of one message between stages, and adds the bytes of `times` such messages.
- */
+/* Returns the seconds of a message between stages. Adds the bytes of `times` such messages. */
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step_cost *t, double times)
 {

@@ -521,6 +521,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
 }
 
+/* Checks that every field is in its range. */
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
                                                   dpar_why *why)
 {
@@ -556,6 +557,8 @@ DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strate
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
+/* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
+ * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
 static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
                                                  int32_t *rule, dpar_why *why)
 {
@@ -586,12 +589,15 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     return DPAR_OK;
 }
 
+/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
            schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
+/* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
+ * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
@@ -643,6 +649,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
     return DPAR_OK;
 }
 
+/* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
+ * of the sequence, so that causal attention is the same work on every rank. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -668,6 +676,7 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
 static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -695,6 +704,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
+ * the halo of its neighbour, which must not reach beyond it. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
                                                 int32_t *rule, dpar_why *why)
 {
@@ -724,6 +735,7 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
     return DPAR_OK;
 }
 
+/* Checks shards, the global batch and offloading. */
 static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {

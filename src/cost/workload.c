@@ -284,6 +284,7 @@ typedef struct dpari_style {
     int32_t repeat; /* keys and values are repeated for each query head, and kept that way */
 } dpari_style;
 
+/* Returns the style of a model with the software of its workload. */
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
@@ -442,6 +443,7 @@ typedef struct dpari_scan {
     double chunk; /* tokens per chunk of matrix products; 0 if it works token by token */
 } dpari_scan;
 
+/* Returns the sizes of the model's recurrence. */
 static dpari_scan dpari_scan_of(const dpar_model *m)
 {
     double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
@@ -1013,8 +1015,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
     return c;
 }
 
-/* Appends one half of a U-Net level: pairs of convolutions, of which the first changes the width.
- */
+/* Appends one half of a U-Net level: pairs of convolutions. The first one changes the width. */
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
@@ -1076,6 +1077,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
+/* Checks the sizes of a transformer and completes head_width, kv_heads and ffn. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a model of recurrences only has no attention heads */
@@ -1108,6 +1110,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     return DPAR_OK;
 }
 
+/* Checks the image of a vision model. For other transformers sets seq, and checks it and vocab. */
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
@@ -1128,6 +1131,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks and completes experts, latent attention, windows, recurrences and the tower. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
@@ -1184,6 +1188,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a conv net and completes kernel and blocks_per_level. Each side of the image must have a
+ * cell on the coarsest level. */
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
     int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
@@ -1210,6 +1216,7 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks a grid solver and completes its fields. */
 static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 {
     int64_t cells = 1;
