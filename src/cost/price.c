@@ -27,8 +27,8 @@ typedef struct dpari_rates {
     double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
-    const dpar_strategy *s;
-    const dpar_workload *w;
+    const dpar_strategy *strategy;
+    const dpar_workload *work;
 } dpari_rates;
 
 /* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
@@ -130,8 +130,8 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
             r.narrow = 0.5625 / job->work->element;
         }
     }
-    r.s = s;
-    r.w = job->work;
+    r.strategy = s;
+    r.work = job->work;
     both[0] = both[1] = r;
     both[1].flop_s = r.wide_s;
     both[1].casts = 0.0;
@@ -171,7 +171,7 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     case DPARI_CUT_SEQUENCE: return r->sequence;
     case DPARI_CUT_COLUMN:
     case DPARI_CUT_ROW:
-    case DPARI_CUT_TENSOR: return r->s->tp;
+    case DPARI_CUT_TENSOR: return r->strategy->tp;
     case DPARI_CUT_EXPERT: return 1.0 / r->routed;
     case DPARI_CUT_EXPERT_COLUMN:
     case DPARI_CUT_EXPERT_ROW:
@@ -185,16 +185,17 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
 static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
-    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, weights;
+    double e = r->work->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPARI_CUT_COLUMN) {
-        n /= r->s->tp;
+        n /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_ROW) {
-        k /= r->s->tp;
+        k /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
-        n /= r->s->etp;
+        n /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
-        k /= r->s->etp;
+        k /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
@@ -202,7 +203,7 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
         /* every rank of an expert group computes the tokens of its own experts. If they are
          * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
          * times more. */
-        rows *= op->copies * r->w->capacity * r->routed;
+        rows *= op->copies * r->work->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
@@ -219,8 +220,9 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
     /* the weight gradient is added to a wide accumulator, which is read and written once */
-    w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
+    weights =
+        op->kind == DPARI_OP_EXPERTS ? op->params / (r->strategy->ep * r->strategy->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + weights * r->accumulate * r->byte_s;
 }
 
 /* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
@@ -229,8 +231,8 @@ static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op
                                   dpari_layer_price *p)
 {
     /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
-    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
-    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    double flops = 2.0 * tokens * op->n * op->k / r->strategy->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->strategy->tp / r->rows;
     double t;
     if (op->kind != DPARI_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + r->lost / waves);
@@ -302,11 +304,12 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* the fullest expert's */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->work->capacity : 1.0; /* the fullest expert's */
     if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
         save *= dpari_narrowed(op, r->narrow);
     }
-    if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
+    if (r->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
+        dpari_dropped(r->strategy->recompute, op)) {
         double again =
             op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
@@ -318,13 +321,13 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPARI_CUT_EXPERT) {
-        p->expert_params += op->params / (r->s->ep * r->s->etp);
+        p->expert_params += op->params / (r->strategy->ep * r->strategy->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
         /* the bias is not divided */
-        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k);
+        p->params += op->n * op->k / r->strategy->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
-        p->params += op->params / r->s->tp;
+        p->params += op->params / r->strategy->tp;
     } else {
         p->params += op->params;
     }
@@ -538,7 +541,7 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     dpar_cluster_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -635,7 +638,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     const dpar_workload *w = job->work;
     const dpar_workload_layer *l = &w->layer[i];
     const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
