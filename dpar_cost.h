@@ -641,11 +641,11 @@ typedef struct dpar_model {
     int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
     int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
     int32_t dims, fields, halo;                      /* GRID */
-    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
+    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
     int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
     int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
     int32_t inference;          /* 1 for forward only */
     int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
     int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
@@ -657,7 +657,7 @@ typedef struct dpar_model {
     int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
+        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
     int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
@@ -3816,7 +3816,10 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
@@ -3826,13 +3829,16 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers || w->layer[layer].ops < 1) {
+        return 0.0;
+    }
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+        return w->layer[layer].width_bytes;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
         int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
-        if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
-            return w->layer[layer].width_bytes;
-        }
     }
     return sum;
 }
@@ -4023,9 +4029,13 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0); /* the range of int16_t */
     op->save = kept;
-    op = dpari_add_stream(
-        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
+    if (s->drop) {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
+                              cells * (5.0 * e + 1.0), cells * (2.0 * e + 1.0));
+    } else {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
+                              cells * e);
+    }
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 

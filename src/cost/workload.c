@@ -130,7 +130,10 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
@@ -140,13 +143,16 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers || w->layer[layer].ops < 1) {
+        return 0.0;
+    }
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+        return w->layer[layer].width_bytes;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
         int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
-        if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
-            return w->layer[layer].width_bytes;
-        }
     }
     return sum;
 }
@@ -337,9 +343,13 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0); /* the range of int16_t */
     op->save = kept;
-    op = dpari_add_stream(
-        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
+    if (s->drop) {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
+                              cells * (5.0 * e + 1.0), cells * (2.0 * e + 1.0));
+    } else {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
+                              cells * e);
+    }
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 
