@@ -643,11 +643,11 @@ typedef struct dpar_model {
     int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
     int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
     int32_t dims, fields, halo;                      /* GRID */
-    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
+    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
     int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
     int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
     int32_t inference;          /* 1 for forward only */
     int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
     int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
@@ -659,7 +659,7 @@ typedef struct dpar_model {
     int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
+        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
     int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
@@ -3863,10 +3863,13 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
 
 /* ==== cost/workload.c ==== */
 
-/* Builds a workload from a model: first completes and checks the model, then appends the operations
- * of each class of layers. Sums over the list follow at the end. */
+/* Builds a workload from a model. dpar_workload_init completes and checks the model, appends the
+ * classes of layers of its family, each with its operations, and at last sums parameters and FLOP.
+ *
+ * The numbers of an operation are those of the whole layer and of one token. price.c divides them
+ * by the degrees of parallelism. */
 
-/* ---- sums over the list ---------------------------------------------------------------- */
+/* ---- software stacks, names, sums over the list ----------------------------------------- */
 
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
@@ -3876,18 +3879,22 @@ DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
     return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
-/* Fitted to marked rows of docs/records/accuracy.md: llm-foundry's to those of its H100 table,
- * torchtitan's to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of
- * nemo-long. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to
- * fit: torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have
- * maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its
- * place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4
- * bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
- * reduce-scatter. */
+/* Returns the generation of a stack. Where the numbers come from:
+ *
+ * products, attention, streams, contention: fitted to marked rows of docs/records/accuracy.md,
+ *     llm-foundry to those of its H100 table, torchtitan to the 70B rows in 16 bits, nemo@2024 to
+ *     the shortest and the longest H100 row of nemo-long. PyTorch's attention is FlashAttention-2,
+ *     that of NVIDIA's stacks is cuDNN's. nanotron, maxtext and deepep have no row to fit. nanotron
+ *     has the rates of torch, and deepep is the software of DeepSeek-V3.
+ * overlap: nanotron overlaps tensor parallelism, as its benchmark script sets it.
+ * copies: FSDP2 writes each gathered weight to its place, twice per micro-batch, and its 32-bit
+ *     gradients into one buffer: 2 (2 + 2) + 2 + 4 bytes.
+ * sliced: nanotron's zero.py makes one list entry per tensor and rank, and its trainer does not
+ *     request a reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
-    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* the basic stacks, in order */
     static const dpari_generation age[DPAR_MODEL_STACK_END] = {
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
         {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
@@ -3912,7 +3919,8 @@ DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
                                    : w->stack);
 }
 
-/* Returns the latest generation of a stack that had begun by a year, or its first one. */
+/* Returns the latest generation of a stack that had begun by a year, or its first one. Of those
+ * that began in the same year it prefers the stack itself. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -3982,7 +3990,10 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
@@ -3992,13 +4003,16 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers || w->layer[layer].ops < 1) {
+        return 0.0;
+    }
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+        return w->layer[layer].width_bytes;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
         int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
-        if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
-            return w->layer[layer].width_bytes;
-        }
     }
     return sum;
 }
@@ -4020,14 +4034,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     double params = 0.0;
     if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
         w->ops > DPAR_MAX_LAYER_OPS) {
-        return dpari_wrong(why, "a workload needs 1 to 24 layer classes, this has %d", w->layers);
+        return dpari_wrong(why,
+                           "the workload has %d layer classes with %d operations; allowed are 1 to "
+                           "24 with 1 to 320",
+                           w->layers, w->ops);
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
-            return dpari_wrong(why, "layer class %d is empty: count=%d, operations=%d", i, l->count,
-                               l->ops);
+            return dpari_wrong(why,
+                               "layer class %d is empty: count=%d, operations=%d (of 320 in all)",
+                               i, l->count, l->ops);
         }
         params += dpari_layer_params(w, i) * l->count;
     }
@@ -4039,6 +4057,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
 
 /* ---- building ---------------------------------------------------------------------------- */
 
+/* Appends a class of `count` equal layers without operations. Returns NULL if count is 0 or the
+ * table is full. */
 static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
                                             int32_t count, double tokens, double width_bytes)
 {
@@ -4058,8 +4078,9 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
-/* Returns how the input that an operation keeps is cut: before a column-parallel product over the
- * sequence, as a norm leaves it; before a row-parallel one as a column-parallel one leaves it. */
+/* Returns how tensor parallelism divides the input that an operation keeps for the backward. The
+ * input of a column-parallel product comes from a norm, which is divided along the sequence. The
+ * input of a row-parallel product comes from a column-parallel one, which divides its output. */
 static int dpari_save_cut(int cut)
 {
     switch (cut) {
@@ -4071,7 +4092,8 @@ static int dpari_save_cut(int cut)
     }
 }
 
-/* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
+/* Appends an operation to the newest layer. If the table is full it replaces the last one; layers
+ * that are added later then have no operations, which dpari_workload_check refuses. */
 static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpari_layer_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
@@ -4096,11 +4118,13 @@ static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, doubl
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
     if (cut == DPARI_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
-        op->save_cut = DPARI_CUT_NONE; /* DTensor keeps it gathered */
+        op->save_cut = DPARI_CUT_NONE; /* PyTorch's DTensor keeps the gathered input */
     }
     return op;
 }
 
+/* Appends an element-wise operation with the bytes per token that its forward and its backward move
+ * and that it keeps for the backward. */
 DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
                                                        double touch, double touch_back, double save)
 {
@@ -4111,26 +4135,27 @@ DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut
     return op;
 }
 
-/* What the software does to the element-wise work of a layer. */
+/* How the model and its software do the element-wise work of a layer. All int32_t are 0 or 1. */
 typedef struct dpari_style {
-    double e;      /* bytes of an element */
-    double norm;   /* bytes a channel that a norm keeps: its input; an RMSNorm in eager steps keeps
-                    * an fp32 copy of it and the 16-bit one before the weight (counted: 6) */
-    double passes; /* element-wise traffic over that of fused kernels */
-    int32_t fused; /* activation and its product in one kernel, rotary without copies */
+    double element; /* bytes of an element */
+    double norm;   /* bytes per channel that a norm keeps: its input; an eager RMSNorm keeps an fp32
+                    * copy of it and the 16-bit one before the weight (6 bytes, counted) */
+    double passes; /* element-wise traffic relative to fused kernels */
+    int32_t fused; /* the activation and its product are one kernel, rotary makes no copies */
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
-    int32_t gated;
+    int32_t gated; /* the MLP has a gate: three matrices */
     int32_t rotary;
-    int32_t rms;
-    int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
+    int32_t rms;    /* norms are RMSNorms */
+    int32_t repeat; /* keys and values are repeated for each query head, and kept that way */
 } dpari_style;
 
+/* Returns the style of a model with the software of its workload. */
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
     int eager = w->stack == DPAR_MODEL_STACK_TORCH;
-    s.e = w->element;
+    s.element = w->element;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_MODEL_FAMILY_GPT && w->stack == DPAR_MODEL_STACK_MEGATRON;
@@ -4139,16 +4164,18 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.rotary = m->family == DPAR_MODEL_FAMILY_LLAMA;
     s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
     s.rms = m->family == DPAR_MODEL_FAMILY_LLAMA || m->family == DPAR_MODEL_FAMILY_T5;
-    s.norm = eager && s.rms ? s.e + 4.0 : s.e;
+    s.norm = eager && s.rms ? s.element + 4.0 : s.element;
     s.repeat = w->stack >= DPAR_MODEL_STACK_TORCH;
     return s;
 }
 
+/* Appends a norm over h channels: the forward reads and writes them, the backward moves three times
+ * their bytes. */
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
     dpari_layer_op *op =
-        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                         3.0 * s->e * h * s->passes, s->norm * h);
+        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->element * h * s->passes,
+                         3.0 * s->element * h * s->passes, s->norm * h);
     op->params = !s->rms && s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -4157,26 +4184,32 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
-    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
-                     (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1,
+                     (3.0 * s->element + mask) * h,
+                     (2.0 * s->element * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
-/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them.
- * Bytes an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax
- * out), with dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products
- * themselves read and write is priced with them. */
+/* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
+ * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and
+ * 2 + 2 + 1 for dropout, the backward 6 and 5. Kept are 2 bytes (the softmax's output), with
+ * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What the
+ * products themselves read and write is part of their price. */
 static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
                              double keys, double kept)
 {
-    double cells = heads * keys, e = s->e;
+    double cells = heads * keys, e = s->element;
     dpari_layer_op *op = dpari_add_op(w, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
     op->n = heads * width;
     op->k = keys;
-    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0); /* the range of int16_t */
     op->save = kept;
-    op = dpari_add_stream(
-        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
+    if (s->drop) {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
+                              cells * (5.0 * e + 1.0), cells * (2.0 * e + 1.0));
+    } else {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
+                              cells * e);
+    }
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 
@@ -4190,7 +4223,8 @@ static double dpari_keys_seen(double keys, int causal, double window)
     return causal ? 0.5 * keys : keys;
 }
 
-/* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
+/* Appends attention without its projections. width: d_qk + d_v of a head. kept: bytes per token of
+ * queries, keys and values that it keeps. */
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
                                 double keys, int causal, double window, double kept)
 {
@@ -4203,10 +4237,11 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
     op->n = heads * width;
     op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
-    op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
+    op->save = kept + 4.0 * heads; /* the statistics of the softmax: one fp32 per head */
 }
 
-/* An indexer that scores every key, few heads and narrow, so that attention sees the best ones. */
+/* Appends an indexer if the model has one: a few narrow heads that score every key, so that
+ * attention only sees the best keys. */
 static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
     double width = (double)m->index_heads * m->index_width;
@@ -4221,8 +4256,8 @@ static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys
     op->k = 0.5 * keys;
 }
 
-/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. window 0:
- * none. */
+/* Appends multi-head or grouped-query attention: norm, QKV, attention, projection, residual. cross
+ * is 1 if its input is not the layer's; window is 0 if there is none. */
 static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
                           int causal, int cross, double window)
 {
@@ -4244,15 +4279,16 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPARI_KEEP_NORM;
     }
     dpari_add_indexer(w, m, keys);
-    /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
+    /* bias, split into heads and transposes read and write QKV once; rotary adds half of that, in
+     * eager mode all of it */
     dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 6,
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary),
+                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
     dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
-                        s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
-    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
-                     0.0);
-    if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
+                        s->element * (gate + (s->repeat ? 3.0 * q : q + kv)));
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->element * (out + gate),
+                     2.0 * s->element * (out + gate), 0.0);
+    if (m->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
         double groups = m->o_groups > 0 ? m->o_groups : 1.0;
         dpari_add_gemm(w, DPARI_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
         out = groups * m->o_lora;
@@ -4260,22 +4296,24 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_gemm(w, DPARI_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
-    l->cp_kv_bytes += s->e * kv;
-    l->cp_qo_bytes += 2.0 * s->e * q;
-    l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
+    l->cp_kv_bytes += s->element * kv;
+    l->cp_qo_bytes += 2.0 * s->element * q;
+    l->alternate +=
+        s->element * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* queries, values, output */
 }
 
-/* What a recurrence is made of. */
+/* The sizes of a recurrence. */
 typedef struct dpari_scan {
-    double in;    /* width of its projection */
+    double in;    /* width of its input projection */
     double inner; /* width of its output */
-    double conv;  /* channels of its short convolution */
-    double side;  /* parameters beside */
-    double low;   /* inner width of its low-rank projections, low_n wide in all */
-    double low_n;
-    double chunk; /* tokens of a chunk in matrix products; 0: token by token */
+    double conv;  /* channels of its short convolution; 0 if it has none */
+    double side;  /* parameters outside of matrix products */
+    double low;   /* inner width of its low-rank projections */
+    double low_n; /* sum of their outer widths; 0 if it has none */
+    double chunk; /* tokens per chunk of matrix products; 0 if it works token by token */
 } dpari_scan;
 
+/* Returns the sizes of the model's recurrence. */
 static dpari_scan dpari_scan_of(const dpar_model *m)
 {
     double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
@@ -4284,7 +4322,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     c.in = 2.0 * di;
     c.inner = c.conv = di;
     switch (m->scan) {
-    case DPAR_MODEL_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+    case DPAR_MODEL_SCAN_MAMBA: /* low-rank: from the channels to dt (h / 16) and back */
         c.low = (double)((m->hidden + 15) / 16);
         c.low_n = 2.0 * di;
         c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
@@ -4304,7 +4342,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     case DPAR_MODEL_SCAN_KDA:
         c.in = di + 2.0 * gn + a;
         c.conv += 2.0 * gn;
-        c.low = m->scan_width; /* decay and output gate */
+        c.low = m->scan_width; /* of the decay and of the output gate */
         c.low_n = 2.0 * h + di + gn;
         c.side = a + gn;
         c.chunk = 64.0;
@@ -4326,12 +4364,12 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     return c;
 }
 
-/* A recurrence: norm, projections, short convolution, scan, projection, residual. Kept: what the
- * scan reads, and a state of heads x width x state in fp32 every chunk. */
+/* Appends a recurrence: norm, projections, short convolution, scan, projection, residual. It keeps
+ * what the scan reads, and per chunk one state of heads x width x state numbers in fp32. */
 static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
     dpari_scan c = dpari_scan_of(m);
-    double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
+    double h = m->hidden, e = s->element, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
@@ -4347,11 +4385,11 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
         op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
-        op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
-                     ? c.chunk
-                     : 0.0; /* solve */
+        if (m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA) {
+            op->k += c.chunk; /* the delta rule solves a triangular system in each chunk */
+        }
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
-    } else { /* 9 FLOP a state */
+    } else { /* token by token: 9 FLOP per state, and a state kept every 128 tokens */
         op = dpari_add_op(w, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
         op->n = 4.5 * c.inner;
         op->k = n > 0.0 ? n : 1.0;
@@ -4365,10 +4403,10 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     l->tp_regions++;
 }
 
-/* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
+/* Appends multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
 static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys)
 {
-    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
+    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->element;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
@@ -4397,10 +4435,10 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
 }
 
-/* Norm, up (and gate), activation, down, residual. */
+/* Appends an MLP with f inner channels: norm, up (and gate), activation, down, residual. */
 static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
 {
-    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
+    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->element;
     dpari_layer_op *op;
     dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     dpari_add_gemm(w, DPARI_CUT_COLUMN, up, h, s->biases)->keep = DPARI_KEEP_NORM;
@@ -4414,17 +4452,19 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     w->layer[w->layers - 1].tp_regions++;
 }
 
-/* Router, permutation, grouped products over the experts of a token, combination; shared experts
- * beside them. */
+/* Appends a mixture of experts: norm, router, permutation, grouped products over the experts of
+ * each token, combination, shared experts, residual. */
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
-    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->element,
+           up = s->gated ? 2.0 * f : f;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
     dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     op = dpari_add_gemm(w, DPARI_CUT_SEQUENCE, m->experts, h, 0);
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
-    /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
+    /* gathers and scatters of rows run at about half of the streaming rate (measured), so their
+     * bytes count twice */
     dpari_add_stream(w, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
     op = dpari_add_gemm(w, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
     op->kind = DPARI_OP_EXPERTS;
@@ -4441,8 +4481,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    /* what experts gave is kept where the router's weights are multiplied in here, and not before
-     * (Megatron-Core) */
+    /* PyTorch multiplies the experts' outputs by the router's weights here, and keeps them for
+     * that; Megatron-Core multiplies earlier */
     dpari_add_stream(w, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
@@ -4456,39 +4496,42 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
-    l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
+    l->tp_regions += m->shared_ffn > 0; /* ep_bytes has the routed tokens, over ep and etp */
     l->ep_bytes += e * t * h;
 }
 
-/* Token embedding, and learned positions where the model has them. */
+/* Appends the token embedding, and learned positions if the model has them. */
 static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpari_style *s,
                                 double tokens, double positions)
 {
     double h = m->hidden;
     dpari_layer_op *op;
-    dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    dpar_workload_layer *l =
+        dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->element * h);
     if (l == NULL) {
         return;
     }
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->element * h, 3.0 * s->element * h, 0.0);
     op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
     if (m->embed > 0) {
         dpari_add_gemm(w, DPARI_CUT_NONE, h, m->embed, 0);
     }
-    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+    if (m->aside > 0) { /* a second embedding: looked up and projected once for all layers */
         double wide = (double)m->aside * m->layers;
         dpari_add_gemm(w, DPARI_CUT_NONE, wide, h, 0)->params +=
             wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
         dpari_add_gemm(w, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
-                          (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1,
+                          (s->drop ? 3.0 : 0.0) * s->element * h,
+                          (s->drop ? 2.0 : 0.0) * s->element * h, s->drop ? h : 0.0);
     op->params = positions * h;
     l->tp_regions = 1;
 }
 
-/* Final norm, logits, loss. Traffic of the loss, bytes a logit: fp32 copy, maximum, subtraction,
- * exponential, sum and back: 30 + 14 unfused; 4 + 4 in one fused kernel. */
+/* Appends the final norm, the logits and the loss. An unfused loss moves 26 bytes per logit in the
+ * forward (fp32 copy, maximum, subtraction, exponential, sum) and 14 in the backward, a fused one 6
+ * and 4. */
 static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_style *s,
                            double tokens)
 {
@@ -4496,10 +4539,10 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     int fused = (w->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
                  w->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
                 w->loss != DPAR_MODEL_LOSS_EAGER;
-    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
-                                                     2, 1.75f, 10}; /* of a logit, alive at once */
+    /* bytes per logit that exist at the same time, by DPAR_MODEL_LOSS_* */
+    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14, 6, 4, 2, 1.75f, 10};
     dpari_layer_op *op;
-    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->element * h);
     if (l == NULL) {
         return;
     }
@@ -4543,7 +4586,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     const int causal = w->causal;
     if (dpari_add_layer(w, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
-                        s->e * m->hidden) == NULL) {
+                        s->element * m->hidden) == NULL) {
         return;
     }
     if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
@@ -4575,11 +4618,11 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    if (at >= 8) { /* D: dense; E, and what is no letter of these: experts */
+    if (at >= 8) { /* D is dense; E and all other characters are experts */
         *feed = at - 8;
         return DPAR_MODEL_MIXER_NONE;
     }
-    if (at >= 4) { /* small letters mix only */
+    if (at >= 4) { /* lower-case letters only mix */
         *feed = DPAR_MODEL_FFN_NONE;
     }
     return at % 4;
@@ -4603,11 +4646,14 @@ DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix,
         plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
         m->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
-    if (plain) { /* the first ones dense, then experts: as the model says without this */
+    if (plain) { /* first dense_layers dense ones, then experts: as dpari_build_decoder has it
+                  * without counts */
         dpari_zero(m->kinds, sizeof(m->kinds));
     }
 }
 
+/* Returns 1 if the counts of kinds add up to the layers. They do not if there are none, or if
+ * `layers` changed after they were counted; the pattern then decides again. */
 static int dpari_model_mixed(const dpar_model *m)
 {
     int32_t i, sum = 0;
@@ -4617,11 +4663,11 @@ static int dpari_model_mixed(const dpar_model *m)
         }
         sum += m->kinds[i];
     }
-    return sum > 0 && sum == m->layers; /* else layers were changed: the pattern again */
+    return sum > 0 && sum == m->layers;
 }
 
-/* Patches in, blocks that see every token of the image, and a projector: in front of the language
- * model, on its first stage. */
+/* Appends a tower if the model has one: patches, blocks that attend to every token of the image,
+ * and a projector. It is in front of the language model, on its first stage. */
 static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
 {
     dpar_model v;
@@ -4646,7 +4692,7 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     s = dpari_style_of(w, &v);
     dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, &v, &s, m->tower_ffn);
-    for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
+    for (at = l->first; at < w->ops; at++) { /* SCAN is never halved: nothing here is causal */
         if (w->op[at].kind == DPARI_OP_ATTENTION) {
             w->op[at].kind = DPARI_OP_SCAN;
         }
@@ -4660,7 +4706,8 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     for (at = 0; at < m->tower_mergers; at++) {
         double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
         dpari_layer_op *op;
-        /* of `merge` tokens one: as many products for it */
+        /* `share` tokens are merged into one, so each has that part of the work; the weights are
+         * whole */
         op = dpari_add_gemm(w, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
         op->save /= share;
         op->params = op->n * op->k + op->n;
@@ -4674,7 +4721,7 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Returns the rows of learned positions: those that are given, or a GPT's, one for each token. */
+/* Returns the rows of learned positions: those of the model, or for a GPT one per token. */
 static double dpari_decoder_positions(const dpar_model *m)
 {
     if (m->positions != 0) {
@@ -4706,7 +4753,7 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
                        m.layers - dense);
     }
-    if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
+    if (m.mtp > 0) { /* blocks like the last one, and a projection of two vectors to one */
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
                        m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
         dpari_add_gemm(w, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
@@ -4714,26 +4761,28 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     dpari_add_head(w, &m, &s, seq);
 }
 
-/* ViT and DiT: patches in, blocks that see every token, a light head. */
+/* Builds ViT and DiT: patches, blocks that attend to every token, a small head. */
 static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
 {
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
-    dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_workload_layer *l =
+        dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.element * h);
     dpari_layer_op *op;
     dpari_add_gemm(w, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
-    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
+    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.element * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_MODEL_FAMILY_DIT) {
-        /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
-        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        /* shift, scale and gate of both branches from the condition: 6 h wide, once per sample */
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.element * h, 12.0 * s.element * h,
+                              4.0 * s.element * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
-                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
+                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.element * h);
     dpari_add_norm(w, &s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL) {
         dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
@@ -4743,8 +4792,9 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Encoder and decoder. One that hears (channels: of its spectrogram) has two convolutions in front,
- * the second of stride 2, and image[0] tokens. */
+/* Builds an encoder and a decoder. If the model reads sound, `channels` are those of its
+ * spectrogram; two convolutions come first, the second of stride 2, and the encoder has image[0]
+ * tokens. */
 static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
 {
     dpari_style s = dpari_style_of(w, m);
@@ -4752,22 +4802,23 @@ static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
     double heard = m->channels > 0 && m->image[0] > 0 ? (double)m->image[0] : seq, h = m->hidden;
     dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
     if (m->channels > 0) {
-        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
+        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.element * h);
         dpari_add_gemm(w, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
             3.0 * m->channels * h;
     }
-    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.element * h);
     dpari_add_mha(w, m, &s, heard, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * h);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.element * h);
     dpari_add_mha(w, m, &s, seq, 1, 0, 0.0);
     dpari_add_mha(w, m, &s, heard, 0, 1, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     dpari_add_head(w, m, &s, seq);
 }
 
-/* A convolution with its norm and activation. taps = kernel area; grow = input pixels an output
- * pixel (stride 2: 4). Kept: the input, and the norm's input (the activation is the next input). */
+/* Appends a convolution with its norm and activation. taps: area of the kernel; grow: input pixels
+ * per output pixel, 4 for stride 2; reach: depth of its halo, 0 without one. It keeps its input and
+ * the norm's input; the activation is kept as the input of the next one. */
 static void dpari_add_conv(dpar_workload *w, double out, double in, double taps, double grow,
                            int reach)
 {
@@ -4793,7 +4844,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     }
 }
 
-/* Bottleneck ResNet: 3, 4, 6, 3 blocks (ResNet-50) scaled to m->layers blocks of 4 stages. */
+/* Builds a bottleneck ResNet with the 3, 4, 6 and 3 blocks of ResNet-50; m->layers is not used. */
 static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
 {
     static const int8_t depth[4] = {3, 4, 6, 3};
@@ -4834,7 +4885,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
     return c;
 }
 
-/* One half of a U-Net level: `blocks` pairs of convolutions; the first one changes the width. */
+/* Appends one half of a U-Net level: pairs of convolutions. The first one changes the width. */
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
@@ -4865,7 +4916,7 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
         const double width = dpari_level_width(m, level);
         /* the skip and the upsampled coarse level are concatenated */
         dpari_add_level(w, m, "decode", level, 2.0 * width);
-        /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
+        /* the up-convolution from the coarse level to this one: 2 x 2, without a halo */
         dpari_add_conv(w, width, dpari_level_width(m, level + 1), 1.0, 0.25, 0);
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
@@ -4873,7 +4924,7 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
     dpari_add_conv(w, out, m->hidden, 1.0, 1.0, 0);
 }
 
-/* An explicit stencil code: one layer, one pass over the cells a time step. */
+/* Builds an explicit stencil code: one layer, which passes over the cells once per time step. */
 static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
     double e = w->element,
@@ -4896,9 +4947,10 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
+/* Checks the sizes of a transformer and completes head_width, kv_heads and ffn. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
-    if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
+    if (m->scan > 0 && m->heads == 0) { /* a model of recurrences only has no attention heads */
         m->heads = m->kv_heads = 0;
     } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
         return dpari_wrong(why,
@@ -4920,21 +4972,23 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     }
     if (m->ffn < 1) {
         if (m->hidden > INT32_MAX / 4) {
-            return dpari_say(DPAR_E_RANGE, why, "hidden=%d is too large", m->hidden);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "hidden=%d is too large for ffn = 4 hidden (give ffn)", m->hidden);
         }
         m->ffn = 4 * m->hidden;
     }
     return DPAR_OK;
 }
 
+/* Checks the image of a vision model. For other transformers sets seq, and checks it and vocab. */
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
             return dpari_wrong(
                 why,
-                "image=%dx%d needs a patch of at least 1 that fits in it, and channels: "
-                "patch=%d, channels=%d",
+                "image=%dx%d: patch=%d must be at least 1 and fit into the image, channels=%d "
+                "must be at least 1",
                 m->image[0], m->image[1], m->patch, m->channels);
         }
         return DPAR_OK;
@@ -4947,6 +5001,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks and completes experts, latent attention, windows, recurrences and the tower. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
@@ -4957,10 +5012,13 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->expert_ffn = m->ffn;
     }
     if (m->dense_layers > m->layers) {
-        return dpari_wrong(why, "dense_layers=%d of layers=%d", m->dense_layers, m->layers);
+        return dpari_wrong(why, "dense_layers=%d must be at most layers=%d", m->dense_layers,
+                           m->layers);
     }
     if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
-        return dpari_wrong(why, "latent attention (kv_lora=%d) needs qk_width and v_width: %d, %d",
+        return dpari_wrong(why,
+                           "latent attention (kv_lora=%d) needs qk_width and v_width of at least "
+                           "1, not %d and %d",
                            m->kv_lora, m->qk_width, m->v_width);
     }
     if (!dpari_model_mixed(m)) {
@@ -4975,8 +5033,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
         return dpari_wrong(why,
-                           "%d layers have a window and %d a scan: window=%d, scan=%d (1 to 8)",
-                           sees, scans, m->window, m->scan);
+                           "%d layers with a window need window=%d of at least 1, %d with a scan "
+                           "need scan=%d of 1 to 8",
+                           sees, m->window, scans, m->scan);
     }
     if (m->scan > 0) {
         m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
@@ -4994,11 +5053,13 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
-        return dpari_wrong(why, "capacity must be a number of at least 1");
+        return dpari_wrong(why, "capacity must be 0 or a finite number of at least 1");
     }
     return DPAR_OK;
 }
 
+/* Checks a conv net and completes kernel and blocks_per_level. Each side of the image must have a
+ * cell on the coarsest level. */
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
     int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
@@ -5008,10 +5069,10 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
         if (m->levels < 1 || m->levels > 8) {
             return dpari_wrong(why, "levels=%d must be 1 to 8", m->levels);
         }
-        /* four operations a block, down and up; two between levels and for the head */
+        /* four operations per block, on the way down and up; two between levels and for the head */
         most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
-            return dpari_wrong(why, "blocks_per_level=%d of %d levels: at most %d",
+            return dpari_wrong(why, "blocks_per_level=%d with levels=%d must be at most %d",
                                m->blocks_per_level, m->levels, most);
         }
         shrink = (int32_t)1 << (m->levels - 1);
@@ -5019,13 +5080,13 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
         return dpari_wrong(
             why,
-            "a conv net needs hidden=%d, channels=%d of at least 1 and an image of at "
-            "least %d cells a side",
-            m->hidden, m->channels, shrink);
+            "hidden=%d and channels=%d must be at least 1, the sides of image=%dx%d at least %d",
+            m->hidden, m->channels, m->image[0], m->image[1], shrink);
     }
     return DPAR_OK;
 }
 
+/* Checks a grid solver and completes its fields. */
 static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 {
     int64_t cells = 1;
@@ -5033,13 +5094,15 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < 3; i++) {
         m->extent[i] = i < m->dims ? m->extent[i] : 1;
         if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
-            return dpari_wrong(why, "grid axis %d has %ld cells", i, m->extent[i]);
+            return dpari_wrong(why,
+                               "grid axis %d has %ld cells; the grid needs 1 to 2^63 - 1 in all", i,
+                               m->extent[i]);
         }
     }
     m->fields = m->fields > 0 ? m->fields : 1;
     m->halo = m->halo > 0 ? m->halo : 1;
     m->element = m->element > 0 ? m->element : 4;
-    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
+    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) { /* to the end if all are narrower */
     }
     if (m->dims > 0 && i == m->dims) {
         return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells", m->halo,
@@ -5050,12 +5113,13 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     }
     if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
         !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
-        return dpari_wrong(why, "flops and bytes a cell must be numbers of at least 0");
+        return dpari_wrong(
+            why, "flops_per_cell and bytes_per_cell must be finite numbers of at least 0");
     }
-    if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
+    if (m->bytes_per_cell <= 0.0) { /* every field is read once and written once */
         m->bytes_per_cell = 2.0 * m->fields * m->element;
     }
-    if (m->flops_per_cell <= 0.0) { /* a multiply and an add a neighbour and field */
+    if (m->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
         m->flops_per_cell = 2.0 * (2.0 * m->dims * m->halo + 1.0) * m->fields;
     }
     return DPAR_OK;
@@ -5066,7 +5130,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 /* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *m)
 {
-    /* integers stand in runs, with real and longer ones between them */
+    /* the fields of type int32_t are in three runs, with fields of other types between them */
     static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
                                      {DPARI_AT(q_lora), DPARI_AT(extent)},
                                      {DPARI_AT(attention), DPARI_AT(pattern)}};
@@ -5088,13 +5152,14 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_wrong(why, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
+        return dpari_wrong(why,
+                           "the model has no family: set family, such as DPAR_MODEL_FAMILY_GPT");
     }
     if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
-        return dpari_wrong(why, "family %d does not exist", m->family);
+        return dpari_wrong(why, "family=%d is not one of DPAR_MODEL_FAMILY_*", m->family);
     }
     if (dpari_model_negative(m) < 0) {
-        return dpari_wrong(why, "a number of the model is %d: at least -1",
+        return dpari_wrong(why, "a field of the model is %d; none may be below -1",
                            dpari_model_negative(m));
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
@@ -5102,14 +5167,15 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     }
     if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
         m->loss >= DPAR_MODEL_LOSS_END) {
-        return dpari_wrong(why, "attention=%d, stack=%d, loss=%d: one does not exist", m->attention,
-                           m->stack, m->loss);
+        return dpari_wrong(why, "attention=%d, stack=%d or loss=%d is not one of DPAR_MODEL_*",
+                           m->attention, m->stack, m->loss);
     }
     if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
         m->tower_layers > 1000000) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: at most 1000000",
-                         m->layers, m->decoder_layers, m->mtp, m->tower_layers);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: each at most 1000000",
+            m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
     if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return dpari_model_grid(m, why);
@@ -5129,6 +5195,7 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     return dpari_model_experts(m, why);
 }
 
+/* Returns the tokens, pixels or cells of a sample. A sample of a ResNet counts as one. */
 static double dpari_model_samples_tokens(const dpar_model *m)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
@@ -5144,8 +5211,8 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-/* Returns the loss that a stack has if the model names none. The library of the first fused
- * attention has a fused loss, which its users took with it. */
+/* Returns the loss that a stack has if the model names none. The library with the first fused
+ * attention also has a fused loss, so a model with the one is assumed to use the other. */
 static int32_t dpari_loss_of(const dpar_workload *w)
 {
     switch (w->stack) {
@@ -5158,6 +5225,7 @@ static int32_t dpari_loss_of(const dpar_workload *w)
                                                        : DPAR_MODEL_LOSS_EAGER;
 }
 
+/* Fills in all fields of a workload except its layers and the sums over them. */
 DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
@@ -5207,7 +5275,7 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_mode
     }
 }
 
-/* Returns how many blocks have as much work in products as the head. */
+/* Returns the number of blocks whose matrix products are as much work as those of the head. */
 static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
 {
     double head = 0.0, block = 0.0;
@@ -5216,14 +5284,15 @@ static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
         double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
         for (k = 0; k < w->layer[i].ops; k++) {
             const dpari_layer_op *op = &w->op[w->layer[i].first + k];
-            *to += op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
-                       ? op->n * op->k * op->copies * w->layer[i].count
-                       : 0.0;
+            if (op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED) {
+                *to += op->n * op->k * op->copies * w->layer[i].count;
+            }
         }
     }
     return block > 0.0 ? (int32_t)(head * w->blocks / block + 0.5) : 0;
 }
 
+/* Numbers the blocks and sums blocks, parameters and FLOP over the layers. */
 static void dpari_workload_totals(dpar_workload *w)
 {
     int32_t i, k;
@@ -5238,13 +5307,13 @@ static void dpari_workload_totals(dpar_workload *w)
         }
         for (k = 0; k < l->ops; k++) {
             const dpari_layer_op *op = &w->op[l->first + k];
-            double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
-            if (op->kind == DPARI_OP_ATTENTION) {
-                attention += w->causal ? 2.0 * f : f;
+            double flop = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
+            if (op->kind == DPARI_OP_ATTENTION) { /* k of causal attention is half of the keys */
+                attention += w->causal ? 2.0 * flop : flop;
             } else if (op->kind == DPARI_OP_SCORES) {
-                attention += f;
+                attention += flop;
             } else {
-                plain += f;
+                plain += flop;
             }
         }
         w->params += dpari_layer_params(w, i) * l->count;
@@ -5256,7 +5325,7 @@ static void dpari_workload_totals(dpar_workload *w)
     if (dpari_age(w)->by_work) {
         w->head_blocks = dpari_head_blocks(w);
     }
-    if (w->trains) { /* backward: twice the forward */
+    if (w->trains) { /* the backward has twice the FLOP of the forward */
         w->model_flops_full *= 3.0;
         w->model_flops_causal *= 3.0;
     }
@@ -7712,7 +7781,8 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 
 /* ==== cost/strategy.c ==== */
 
-/* Strategies: recipes, the text form, and the rules of what is legal. */
+/* Strategies: the recipes, the text form, and the rules that a legal strategy obeys. The planner
+ * checks every strategy that it prices with dpari_strategy_check. */
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -7734,8 +7804,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recom
     }
 }
 
-/* Reads words joined by '+': one of the first four, and bits. Returns -1 if a word does not exist.
- */
+/* Reads words joined by '+': at most one of the four values, and bits. Returns -1 if a word does
+ * not exist or the words cannot be combined. */
 static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
@@ -7772,10 +7842,11 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 
 /* ---- recipes -------------------------------------------------------------------------------- */
 
-/* weight, gradient, master, moments, gathered, reduced; sources: ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a
- * 16-bit number is read, and written in 8 bits together with a transposed copy. It is read twice if
- * the scale is that of the whole tensor in this step (FSDP's). */
+/* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
+ * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
+ *
+ * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which is 4
+ * bytes. FSDP scales by the whole tensor of this step, so it reads the number twice: 6 bytes. */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -7797,8 +7868,8 @@ static const struct {
                     {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16, 0},
                     {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8, 4},
                     {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
-                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
-                     * them; beside the narrower one a 16-bit weight */
+                    /* two copies of each weight, by rows and by columns, with a scale for each 32
+                     * (mxfp8) or 16 of them (nvfp4); nvfp4 also keeps a 16-bit weight */
                     {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8, 4},
                     {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4, 4}};
 
@@ -7858,6 +7929,7 @@ static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
     "offload",     "overlap",
     "tiles"};
 
+/* Returns DPAR_STRATEGY_FIELD_* of a name, which may be short (mbs, m), or -1. */
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
@@ -7930,7 +8002,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         }
         for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 7 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 7 || k + 1 == n) { /* an unknown name, or nothing after the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -7940,7 +8012,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
     return bits;
 }
 
-/* Reads tiles from "2x4". */
+/* Reads tiles from "2x4". Returns 0, or -1 if the text is not 1 to 3 numbers of at least 1. */
 static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
 {
     int32_t axis = 0;
@@ -7950,7 +8022,11 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
         while (k < n && s[k] != 'x') {
             k++;
         }
-        if (axis == 3 || (tiles[axis] = dpari_read_count(s, k)) < 1) {
+        if (axis == 3) {
+            return -1;
+        }
+        tiles[axis] = dpari_read_count(s, k);
+        if (tiles[axis] < 1) {
             return -1;
         }
         axis++;
@@ -7960,6 +8036,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
+/* Returns the index of the name that the slice is, or -1. */
 static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
@@ -7974,47 +8051,49 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
 /* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
 static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
 {
-    int32_t *at;
+    int32_t value = -1, least = 0;
     switch (field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT)) >= 0;
+        value = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT);
+        break;
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END)) >
-               0;
+        value = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END);
+        least = 1;
+        break;
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+        if (n > 0) {
+            value = dpari_read_recompute(v, n);
+        }
+        break;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
+    case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
     case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
-    default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
+    default: value = dpari_read_count(v, n); break;
     }
+    *dpari_field_at(s, field) = value;
+    return value >= least;
 }
 
-/* Returns the text about what a field takes, which follows "the value is not one that exists". */
+/* Returns the message for a value that a field does not take. Its argument is name=value. */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
-    case DPAR_STRATEGY_FIELD_CP_KIND:
-        return "'%.*s': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_STRATEGY_FIELD_CP_KIND: return "'%.*s': the value must be ring, ulysses or gather";
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'%.*s': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
-               "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
+        return "'%.*s': the value must be gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-2p, "
+               "zbv, v-half, v-min, dualpipe or dualpipev";
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'%.*s': the value is not one that exists: none, selective, full, alternate, or "
-               "norm, "
-               "activation and experts with '+' between";
+        return "'%.*s': the value must be none, selective, full or alternate, or some of "
+               "selective, norm, activation and experts joined by '+'";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'%.*s': the value is not one that exists: none, or optimizer, weights, activations "
-               "and nvme with '+' between";
+        return "'%.*s': the value must be none, or some of optimizer, weights, activations and "
+               "nvme joined by '+'";
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'%.*s': the value is not one that exists: default, none, or dp, tp and pp with '+' "
-               "between";
+        return "'%.*s': the value must be default, none, or some of dp, tp, pp, ep and shared "
+               "joined by '+'";
     case DPAR_STRATEGY_FIELD_TILES:
-        return "'%.*s': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
-               "as 2x4";
-    default:
-        return "'%.*s': the value is not one that exists: a whole number of 0 to 2147483647 was "
-               "expected";
+        return "'%.*s': the value must be 1 to 3 whole numbers joined by 'x', such as 2x4";
+    default: return "'%.*s': the value must be a whole number of 0 to 2147483647";
     }
 }
 
@@ -8038,17 +8117,17 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         at += at < bytes;
         if (end == name) {
             return dpari_say(DPAR_E_PARSE, why,
-                             "nothing stands between two commas of '%.*s': name=value was "
-                             "expected",
+                             "'%.*s' has nothing between two commas: name=value is missing",
                              (int32_t)(bytes < 80 ? bytes : 80), text);
         }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
-            return dpari_say(DPAR_E_PARSE, why,
-                             "'%.*s' is no strategy setting; known: tp sp cp cp_kind dp shard "
-                             "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                             "offload overlap tiles, each as name=value",
-                             (int32_t)(end - name), text + name);
+            return dpari_say(
+                DPAR_E_PARSE, why,
+                "'%.*s' is not a setting of a strategy; known: tp sp cp cp_kind dp shard "
+                "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                "offload overlap tiles, each as name=value",
+                (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
             return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
@@ -8060,6 +8139,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         seen |= (uint32_t)1 << field;
     }
+    /* vp > 1 implies the interleaved schedule unless another one is named */
     if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
         !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
         s.schedule == DPAR_SCHEDULE_1F1B) {
@@ -8146,7 +8226,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     }
 }
 
-/* ---- legality --------------------------------------------------------------------------------*/
+/* ---- rules ---------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
 {
@@ -8160,6 +8240,8 @@ DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
 
+/* Sets the rule that a strategy breaks and writes the message. Returns DPAR_E_ARG for a field that
+ * is out of its range, otherwise DPAR_E_DIVIDE. */
 static DPARI_PRINTF(4, 5) dpar_status
     dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form, ...)
 {
@@ -8178,45 +8260,45 @@ static DPARI_PRINTF(4, 5) dpar_status
 static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
                                                  dpar_why *why)
 {
-    static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
-                                      {DPAR_STRATEGY_FIELD_TP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_CP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_DP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_PP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_VP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_EP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_ETP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
-                                      {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
-                                      {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
-                                      {DPAR_STRATEGY_FIELD_SP, 0, 1}};
+    /* `most` is 0 if there is no limit */
+    static const struct {
+        int8_t field, least, most;
+    } range[] = {{DPAR_STRATEGY_FIELD_TP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_CP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_DP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_PP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_VP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_EP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_ETP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
+                 {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
+                 {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                 {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
+                 {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
+                 {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
-    const char *name = NULL;
-    size_t i = 0;
-    int32_t v = 0;
-    for (i = 0; i < sizeof field / sizeof *field; i++) {
-        v = *dpari_field_at(&given, field[i][0]);
-        if (v < field[i][1] || (field[i][2] > 0 && v > field[i][2])) {
+    const char *name;
+    size_t i;
+    int32_t v;
+    for (i = 0;; i++) {
+        v = *dpari_field_at(&given, range[i].field);
+        if (v < range[i].least || (range[i].most > 0 && v > range[i].most) ||
+            i + 1 == sizeof range / sizeof *range) {
             break;
         }
     }
-    i = i < sizeof field / sizeof *field ? i : 0;
+    name = dpari_field_name[range[i].field];
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
-    name = dpari_field_name[field[i][0]];
-    if (field[i][2] > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)field[i][1],
-                           (int32_t)field[i][2]);
+    if (range[i].most > 0) {
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)range[i].least,
+                           (int32_t)range[i].most);
     }
-    if (field[i][1] > 0) {
-        return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);
-    }
-    return dpari_wrong(why, "%s=%d must be at least 0", name, v);
+    return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
 }
 
+/* Checks that every field is in its range. */
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
                                                   dpar_why *why)
 {
@@ -8228,14 +8310,14 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     if (s->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
-            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
+            "schedule=0: set a schedule, such as DPAR_SCHEDULE_1F1B (dpar_strategy_init does)");
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
         s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
         s->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d, cp_kind=%d: one of them has no name",
-                            s->recompute, s->schedule, s->cp_kind);
+                            "recompute=%d, schedule=%d or cp_kind=%d does not exist", s->recompute,
+                            s->schedule, s->cp_kind);
     }
     return DPAR_OK;
 }
@@ -8252,6 +8334,8 @@ DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strate
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
+/* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
+ * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
 static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
                                                  int32_t *rule, dpar_why *why)
 {
@@ -8270,8 +8354,8 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sequence parallelism cuts what tensor parallelism leaves whole: it "
-                            "needs tp > 1 and a sequence (tp=%d)",
+                            "sequence parallelism (sp=1) needs tp > 1 and a model with attention "
+                            "(tp=%d)",
                             s->tp);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
@@ -8282,12 +8366,15 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     return DPAR_OK;
 }
 
+/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
            schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
+/* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
+ * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
@@ -8296,18 +8383,19 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "nothing is recomputed where nothing is trained");
+                            "recompute must be none, because the job has no backward");
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute_layers=%d needs recompute=full and as many of the %d layers",
-                            s->recompute_layers, w->blocks);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_OPTION, why,
+            "recompute_layers=%d needs recompute=full and must be at most %d layers",
+            s->recompute_layers, w->blocks);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=%d x vp=%d needs as many layers, the model has %d", s->pp, s->vp,
-                            w->blocks);
+                            "pp=%d x vp=%d needs at least as many layers, the model has %d", s->pp,
+                            s->vp, w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
@@ -8317,12 +8405,12 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks a rank: vp=2, not %d", s->vp);
+                            "a V schedule has two chunks per rank: vp=2, not %d", s->vp);
     }
     if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "interleaving needs vp >= 2 (vp=%d) and micro-batches m=%d in equal "
+                            "interleaving needs vp >= 2 (vp=%d) and m=%d micro-batches in equal "
                             "rounds of at least pp=%d",
                             s->vp, s->micro_batches, s->pp);
     }
@@ -8331,12 +8419,15 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
                                           (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "DualPipe needs m >= 2 pp, and even numbers of both: m=%d, pp=%d",
+                            "DualPipe needs m >= 2 pp, and unless it is DualPipeV an even m and "
+                            "pp: m=%d, pp=%d",
                             s->micro_batches, s->pp);
     }
     return DPAR_OK;
 }
 
+/* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
+ * of the sequence, so that causal attention is the same work on every rank. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -8347,7 +8438,8 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "2 cp = %ld does not divide %ld tokens", 2 * (int64_t)s->cp, tokens);
+                            "ring attention: 2 cp = %ld does not divide %ld tokens",
+                            2 * (int64_t)s->cp, tokens);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
@@ -8361,6 +8453,7 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
 static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -8374,11 +8467,13 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
                             s->ep, w->experts);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep x etp = %ld does not divide the %ld ranks of a stage (tp cp dp)",
-                            (int64_t)s->ep * s->etp, ranks);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_EP, why,
+            "ep x etp = %ld does not divide the %ld ranks of a stage (tp x cp x dp)",
+            (int64_t)s->ep * s->etp, ranks);
     }
-    if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
+    if (w->experts > 0 && s->tp > 1 &&
+        s->sp == 0) { /* without SP every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
                             w->experts);
@@ -8386,6 +8481,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
+ * the halo of its neighbour, which must not reach beyond it. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
                                                 int32_t *rule, dpar_why *why)
 {
@@ -8406,8 +8503,8 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
                 return dpari_refuse(
                     rule, DPAR_STRATEGY_RULE_TILES, why,
-                    "%d tiles of %ld cells along an axis leave %ld where the grid is "
-                    "coarsest: a tile must hold its neighbour's halo",
+                    "%d tiles along an axis of %ld cells leave %ld cells each in some layer: a "
+                    "tile needs 2, and all of its neighbour's halo",
                     s->tiles[i], w->extent[i], cells);
             }
         }
@@ -8415,6 +8512,7 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
     return DPAR_OK;
 }
 
+/* Checks shards, the global batch and offloading. */
 static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {
@@ -8430,18 +8528,21 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp x mbs x m = %ld samples a step, the global batch is %ld", batch,
-                            global_batch);
+                            "dp x mbs x m = %ld samples per step, but the global batch is %ld",
+                            batch, global_batch);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: give host=GB of the cluster");
+                            "offload needs the host's memory: add host=GB to the machine");
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node");
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
+            "offload=%d must be 0 to 15; NVMe (8) needs the optimizer (1) and nvme=GB/s "
+            "of the machine",
+            s->offload);
     }
     return DPAR_OK;
 }
@@ -8454,34 +8555,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
     dpar_status st = dpari_check_degrees(s, rule, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_tiles(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0
-                 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs",
-                                ranks, gpus)
-                 : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
-                                "cluster has %d GPUs",
-                                gpus);
+    st = dpari_check_tiles(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_tensor(w, s, rule, why);
+    if (ranks != gpus && ranks == 0) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                            "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the cluster "
+                            "has %d GPUs",
+                            gpus);
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_pipeline(w, s, rule, why);
+    if (ranks != gpus) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                            "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs", ranks,
+                            gpus);
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_context(w, s, rule, why);
+    st = dpari_check_tensor(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_experts(w, s, rule, why);
+    st = dpari_check_pipeline(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_data(job, s, global_batch, rule, why);
+    st = dpari_check_context(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
+    st = dpari_check_experts(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_check_data(job, s, global_batch, rule, why);
     if (st == DPAR_OK && rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_NONE;
     }
@@ -8495,7 +8603,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     dpar_strategy one = *s;
     int32_t model;
     one.dp = 1;
-    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    model = dpar_strategy_ranks(&one); /* 0 if a degree is below 1 or they exceed 2^31 - 1 */
     if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
@@ -9026,7 +9134,9 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 
 /* ==== cost/step.c ==== */
 
-/* Combines the prices of stages into the time of a step: pipeline, data parallelism, optimizer. */
+/* Combines the prices of stages into the time of a step. The slowest stage sets the pace of the
+ * pipeline, its data-parallel messages and its optimizer follow; the terms add up to the step. The
+ * planner calls dpari_price_step for every strategy that fits. */
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
@@ -9038,14 +9148,16 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
 
+/* The messages of data parallelism. */
 typedef struct dpari_data {
-    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
-    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
-    double unit;              /* of them the first unit, which nothing hides */
-    double link_bytes, nic_bytes;
-    dpari_tally *tally;
+    double before, after;     /* seconds once per step: gather weights, reduce gradients */
+    double forward, backward; /* seconds in every micro-batch (ZeRO-2 and 3) */
+    double unit;              /* part of `forward`: gather the first unit, which nothing hides */
+    double link_bytes, nic_bytes; /* bytes per step */
+    dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
+/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -9057,8 +9169,8 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g,
     return c.seconds * calls;
 }
 
-/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
- * `stride` apart, in ZeRO groups of `shard`. */
+/* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
+ * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
 static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
                           int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
@@ -9073,7 +9185,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
-    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+    if (shard < n) { /* HSDP: the replicas of a shard reduce its gradients */
         dpar_cluster_group_init(&across, job->cluster, n / shard, stride * shard);
         d->after +=
             dpari_data_spend(job, &across, DPAR_CALL_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
@@ -9100,6 +9212,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
 
+/* Prices the messages of data parallelism of one stage. */
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stage *st, dpari_tally *tally)
 {
@@ -9111,7 +9224,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     if (!job->work->trains) {
         return d;
     }
-    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    /* the tiles of a sample have the same weights, so their gradients are summed as well */
     dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
                   s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
     en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
@@ -9126,13 +9239,13 @@ DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s
     (void)dpari_data_time(job, s, st, tally);
 }
 
-/* Returns the part of communication t that compute w does not hide. The hidden part still slows the
- * compute down. */
-static double dpari_exposed(double t, double w, double contention, double *hidden)
+/* Returns the part of the communication that the compute does not hide, plus the time by which the
+ * hidden part slows the compute down. Adds the hidden part to *hidden. */
+static double dpari_exposed(double communication, double compute, double contention, double *hidden)
 {
-    double h = dpari_leastf(t, w);
-    *hidden += h;
-    return t - h + contention * h;
+    double overlap = dpari_leastf(communication, compute);
+    *hidden += overlap;
+    return communication - overlap + contention * overlap;
 }
 
 /* Returns the number of tensors of a block: one for each operation that has parameters. */
@@ -9148,40 +9261,42 @@ static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
     return n;
 }
 
+/* Sets the time that data parallelism adds to a step. */
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step_cost *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
+    double c = dpari_contention(job), m = s->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
-    /* what hides communication is the time that the compute takes, the host's waits too */
+    /* communication hides behind the time of the compute with its waits for the host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
         double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
-        e += m * dpari_exposed(gathers, forward, c, &hidden);
-        e += m * dpari_exposed(d.backward, backward, c, &hidden);
-        e += m * d.unit;
+        exposed += m * dpari_exposed(gathers, forward, c, &hidden);
+        exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
+        exposed += m * d.unit;
         t->dp_hidden_s += m * hidden;
-        /* what a step does once hides in what the first and the last micro-batch have left */
+        /* messages sent once per step hide in the rest of the first and the last micro-batch */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
-        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
-        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
-        e = d.before + d.after + m * (d.forward + d.backward);
+        exposed = d.before + d.after + m * (d.forward + d.backward);
     }
-    if (s->zero == 3 && d.unit > 0.0) {
-        e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
-             (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    if (s->zero == 3 && d.unit > 0.0) { /* copies of gathered weights and of gradients */
+        exposed += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
+                   (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
-        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
-             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) {
+        /* the host slices and copies each tensor for each rank */
+        exposed += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+                   job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
-    t->term[DPAR_TIME_DP] = e;
+    t->term[DPAR_TIME_DP] = exposed;
     t->link_bytes += d.link_bytes;
     t->nic_bytes += d.nic_bytes;
     t->dp_bytes = d.link_bytes + d.nic_bytes;
@@ -9189,14 +9304,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 
 /* ---- optimizer and offload ------------------------------------------------------------------ */
 
-/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
- * read and written, the weight written. */
+/* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
+ * its norm, then for the update), master and moments are read and written, the weight is written. A
+ * weight without a master copy is also read. */
 static double dpari_adam_bytes(const dpar_recipe *r)
 {
     return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
            (r->master > 0.0 ? r->weight : 2.0 * r->weight);
 }
 
+/* Sets the time of the optimizer and of offloading. */
 static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_step_cost *t)
 {
@@ -9213,16 +9330,17 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
     t->term[DPAR_TIME_OPTIMIZER] =
         local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
+         * weights back */
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
         t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
     }
-    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* the state is read and written while the host updates */
         moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
     }
-    /* weights and activations travel while the device computes, over the same link */
+    /* weights and activations are moved while the device computes, over the same link */
     moved =
         (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
         (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
@@ -9236,16 +9354,18 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 
 /* ---- pipeline ------------------------------------------------------------------------------- */
 
-/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
- * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+/* Returns the idle time of filling and draining the pipeline, as a share of the time of a
+ * micro-batch through all stages but one. These are the schedules' closed forms for input and
+ * weight gradients of equal time. w: share of the forward in a stage's compute. */
 static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST: return 1.0 / vp;
     case DPAR_SCHEDULE_ZB_H1:
-    case DPAR_SCHEDULE_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which
-                        counts only where ranks step their optimizers one by one */
+    case DPAR_SCHEDULE_ZB_2P:
+        /* 2P has the makespan of H1. Its zero bubble is that of each rank's own span, which counts
+         * only if the ranks step their optimizers one by one. */
         return w;
     case DPAR_SCHEDULE_ZBV: return 1.0 / 6.0;
     case DPAR_SCHEDULE_V_HALF: return 0.5;
@@ -9256,9 +9376,9 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
- * backwards whatever the schedule, weight gradients apart; between them a straight line is assumed,
- * not derived. */
+/* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
+ * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
+ * line is assumed, not derived. */
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
@@ -9268,6 +9388,7 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
+/* Returns the seconds of a message between stages. Adds the bytes of `times` such messages. */
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step_cost *t, double times)
 {
@@ -9294,8 +9415,8 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
     return dpari_send_seconds(job, s, stages.send, &t, 0.0);
 }
 
-/* Computes bubble, imbalance and messages. The slowest stage sets the pace; the others wait for it.
- */
+/* Computes bubble, imbalance and messages between stages. The slowest stage sets the pace, and the
+ * others wait for it. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow,
                                 dpar_step_cost *t)
@@ -9313,7 +9434,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
-    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+    if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
         int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
         int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
         fill *= v * (double)first / (double)blocks;
@@ -9334,12 +9455,13 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+/* Sets the terms that are sums over the stages. */
 static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)s->micro_batches / s->pp;
     double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* what total has beyond it is the host's floor */
+                    all->halo; /* the rest of all->total is waits for the host */
     t->term[DPAR_TIME_FORWARD] = k * all->forward;
     t->term[DPAR_TIME_BACKWARD] = k * all->backward;
     t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -9353,8 +9475,7 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
- * in full: all with FULL, half of the products with ALTERNATE, those of the scores with SELECTIVE.
- */
+ * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &w->layer[layer];
@@ -9372,6 +9493,7 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
     return sum;
 }
 
+/* Sets what follows from the total: rates, FLOP and utilization. */
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                              const dpari_stages *stages, dpar_step_cost *t)
 {
@@ -9388,9 +9510,9 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                            : 1.0;
         int32_t i;
         for (i = 0; i < w->layers; i++) {
-            again += w->layer[i].kind == DPAR_LAYER_BLOCK
-                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
-                         : 0.0;
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+                again += dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share;
+            }
         }
     }
     t->hardware_flops = t->model_flops + t->samples * again;
@@ -9417,7 +9539,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     dpari_step_optimizer(job, s, slow, t);
     compute =
         t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
-    /* all who sum their gradients wait for the last of them */
+    /* all ranks that sum their gradients wait for the last of them */
     t->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
         dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
@@ -9618,55 +9740,59 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
 
 /* ==== cost/price.c ==== */
 
-/* Prices the operations of a layer, forward and backward, and sums them into stages. Compute is a
- * share of the peak that depends on the shape; communication is priced by dpar_collective_predict.
- */
+/* Prices the operations of a layer, forward and backward, and sums them into stages. memory.c and
+ * step.c turn the stages into memory and time; the planner keeps the prices of layers while it
+ * walks the options that do not change them.
+ *
+ * Compute runs at a share of the peak that depends on the shape. Communication is priced by
+ * dpar_collective_predict. */
 
 /* ---- one operation -------------------------------------------------------------------------- */
 
-/* What the pricing of a layer needs at every operation, computed once. */
+/* The rates and divisors that every operation of a layer needs, computed once. */
 typedef struct dpari_rates {
-    double flop_s;      /* seconds a FLOP of a large matrix product */
-    double wide_s;      /* the same in 16 bits: the head's, whatever the recipe */
-    double casts;       /* bytes moved for each element of a product's operands to make it narrow */
-    double attention_s; /* seconds a FLOP of fused attention, forward */
-    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
-    double byte_s;      /* seconds an HBM byte */
+    double flop_s;      /* seconds per FLOP of a large matrix product */
+    double wide_s;      /* the same in 16 bits, for the head of every recipe */
+    double casts;       /* bytes moved per element of a product's operands to make it narrow */
+    double attention_s; /* seconds per FLOP of fused attention, forward */
+    double vector_s;    /* seconds per FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds per byte of device memory */
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
-    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double rows;        /* query rows in one wave of attention tiles, all heads */
     double lost;        /* waves of attention tiles that are lost */
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
-    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
-    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
-    const dpar_strategy *s;
-    const dpar_workload *w;
+    const dpar_strategy *strategy;
+    const dpar_workload *work;
 } dpari_rates;
 
-/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
- * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
- * lie on (waves + c) with c about a third. */
+/* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
+ * first and the last tile overlap with nothing, so a share of a wave is lost. Measured shapes
+ * (op_efficiency tables) take the time of waves + c, with c about a third. */
 static const double dpari_wave_lost = 0.30;
 /* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
  */
 static const double dpari_conv_share = 0.60;
-/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+/* Grouped products, which are many, short and uneven, reach about this share (medians .65/.75 on
+ * A100, .30/.48 on B200). */
 static const double dpari_grouped_share = 0.70;
-/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
- * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
- * about 0.6 of the later ones. */
+/* Fused attention: the backward takes 2.4 times the forward (it has 2.5 times the products;
+ * measured on A100 and B200), one and a half waves of tiles are lost, and the first generation of
+ * kernels ran at about 0.6 of the rate of the later ones. */
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* Each step of a ring adds a partial output to the sum in 32 bits, and gradients likewise: so many
- * times the bytes of queries and outputs move, forward and backward. ring-flash-attention's zigzag
- * of 8 ranks and 8192 tokens each loses 2.3 and 3.3 ms on H800, 4.8 and 4.8 on A100 (2024): 27 and
- * 33, 38 and 34 bytes an output at 0.8 of the memory's rate. */
+/* Each step of a ring adds a partial output to a sum in 32 bits, and gradients likewise. The bytes
+ * that this moves are these multiples of the bytes of queries and outputs, forward and backward.
+ * ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses 2.3 and 3.3 ms on H800, 4.8 and
+ * 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at 0.8 of the memory's rate. */
 static const double dpari_ring_merge = 7.5;
 static const double dpari_ring_merge_back = 9.0;
-/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+/* The products of unfused attention, batches of [s x d] x [d x s], reach about this share because
+ * their inner width is small. */
 static const double dpari_scores_share = 0.62;
 
 /* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
@@ -9686,11 +9812,11 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-/* Outputs that a core's registers hold: 16 of four f64 (AVX2). That a last tile of them is lost, as
- * a last wave is on a GPU, is assumed. */
+/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
+ * tile of them is lost like a last wave on a GPU. */
 static const double dpari_core_wave = 64.0;
 
-/* r[0] for layers, r[1] for the head, which stays in 16 bits. */
+/* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
                                       dpari_rates *both)
 {
@@ -9711,7 +9837,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
     r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
     r.casts = job->recipe.casts;
-    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    /* fused attention stays in bf16 next to 8-bit products, and in fp32 next to those of fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -9720,12 +9846,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
+    if (g->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
-    /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
-     * and the last piece's is a wave over its own keys alone */
+    /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
+     * wave of the other, so only the last piece loses waves, which are those over its own keys. */
     r.lost = dpari_attention_lost;
     if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= s->cp;
@@ -9734,29 +9860,34 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
-    r.narrow = job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE ? 1.0
-               : job->recipe.compute == DPAR_F8                   ? 1.03125 / job->work->element
-               : job->recipe.compute == DPAR_F4                   ? 0.5625 / job->work->element
-                                                                  : 1.0;
-    r.s = s;
-    r.w = job->work;
+    r.narrow = 1.0;
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
+        if (job->recipe.compute == DPAR_F8) { /* one byte, and a scale for each 32 elements */
+            r.narrow = 1.03125 / job->work->element;
+        } else if (job->recipe.compute == DPAR_F4) { /* half a byte, a scale for each 16 */
+            r.narrow = 0.5625 / job->work->element;
+        }
+    }
+    r.strategy = s;
+    r.work = job->work;
     both[0] = both[1] = r;
     both[1].flop_s = r.wide_s;
     both[1].casts = 0.0;
 }
 
-/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
- * tokens, unpadded) runs at about a third. */
+/* Tensor cores load 16 bytes at a time. A product whose width is not a multiple of 8 elements, such
+ * as GPT-2's 50257 tokens without padding, runs at about a third of the rate. */
 static const double dpari_unaligned_share = 0.33;
 
+/* Returns 1 if a width is not a multiple of 8. */
 static int dpari_unaligned(double width)
 {
     double eighths = width * 0.125;
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
- * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
+ * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
 static double dpari_split_sum(const dpari_rates *r, double outputs)
 {
     return outputs < r->wave ? outputs / r->wave : 1.0;
@@ -9771,14 +9902,14 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
     return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
 }
 
-/* How tensor or expert parallelism divides something. */
+/* Returns by how much tensor or expert parallelism divides the bytes of an operation. */
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
     case DPARI_CUT_SEQUENCE: return r->sequence;
     case DPARI_CUT_COLUMN:
     case DPARI_CUT_ROW:
-    case DPARI_CUT_TENSOR: return r->s->tp;
+    case DPARI_CUT_TENSOR: return r->strategy->tp;
     case DPARI_CUT_EXPERT: return 1.0 / r->routed;
     case DPARI_CUT_EXPERT_COLUMN:
     case DPARI_CUT_EXPERT_ROW:
@@ -9787,33 +9918,36 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     }
 }
 
-/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+/* Prices a matrix product, plain, grouped or of a convolution: its forward, its data gradient and
+ * its weight gradient. */
 static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
-    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, weights;
+    double e = r->work->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPARI_CUT_COLUMN) {
-        n /= r->s->tp;
+        n /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_ROW) {
-        k /= r->s->tp;
+        k /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
-        n /= r->s->etp;
+        n /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
-        k /= r->s->etp;
+        k /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
-         * as many rows as its etp group sent, the fullest expert `capacity` times more */
-        rows *= op->copies * r->w->capacity * r->routed;
+        /* every rank of an expert group computes the tokens of its own experts. If they are
+         * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
+         * times more. */
+        rows *= op->copies * r->work->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
-    /* sequence parallel ranks cast their own tokens, then gather */
+    /* sequence-parallel ranks cast their own tokens and gather afterwards */
     p->forward +=
         rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
     p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
@@ -9823,17 +9957,20 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
-    /* the weight gradient is added into a wide accumulator: read and written once */
-    w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
+    /* the weight gradient is added to a wide accumulator, which is read and written once */
+    weights =
+        op->kind == DPARI_OP_EXPERTS ? op->params / (r->strategy->ep * r->strategy->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + weights * r->accumulate * r->byte_s;
 }
 
+/* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
+ * share of a product. */
 static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *p)
 {
-    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
-    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
-    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
+    double flops = 2.0 * tokens * op->n * op->k / r->strategy->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->strategy->tp / r->rows;
     double t;
     if (op->kind != DPARI_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + r->lost / waves);
@@ -9849,29 +9986,36 @@ static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
-/* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
+/* Returns nonzero if the bits of a recomputation drop what this operation keeps, otherwise 0. */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpari_layer_op *op)
 {
-    return op->keep == DPARI_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPARI_KEEP_ACTIVATION
-               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                     (op->cut >= DPARI_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPARI_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                            : 0;
+    const int experts = recompute & DPAR_RECOMPUTE_EXPERTS;
+    switch (op->keep) {
+    case DPARI_KEEP_NORM: return recompute & DPAR_RECOMPUTE_NORM;
+    case DPARI_KEEP_ACTIVATION:
+        return (recompute & DPAR_RECOMPUTE_ACTIVATION) || (op->cut >= DPARI_CUT_EXPERT && experts);
+    case DPARI_KEEP_EXPERTS: return experts;
+    default: return 0;
+    }
 }
 
-/* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
- * of attention it keeps both, because attention itself needs the wide one. */
+/* Returns the bytes of its input that a product in 8 or 4 bits keeps, relative to 16 bits. The
+ * output of attention is kept twice, because attention itself needs the wide one. */
 static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 {
-    return op->kind == DPARI_OP_EXPERTS ||
-                   (op->kind == DPARI_OP_GEMM &&
-                    (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION))
-               ? narrow
-           : op->kind == DPARI_OP_GEMM && op->cut == DPARI_CUT_ROW ? 1.0 + narrow
-                                                                   : 1.0;
+    if (op->kind == DPARI_OP_EXPERTS) {
+        return narrow;
+    }
+    if (op->kind != DPARI_OP_GEMM) {
+        return 1.0;
+    }
+    if (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION) {
+        return narrow;
+    }
+    return op->cut == DPARI_CUT_ROW ? 1.0 + narrow : 1.0;
 }
 
+/* Prices one operation and adds it to its layer. */
 static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -9891,17 +10035,19 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     if (op->keep == DPARI_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
-    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPARI_OP_ATTENTION ? 0.0
-                                          : op->kind == DPARI_OP_STREAM
-                                              ? p->forward - before
-                                              : 0.5 * (p->forward - before);
+    if (op->kind == DPARI_OP_STREAM) {
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += p->forward - before;
+    } else if (op->kind != DPARI_OP_ATTENTION) { /* every second product is kept */
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (p->forward - before);
+    }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
-    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->work->capacity : 1.0; /* the fullest expert's */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
         save *= dpari_narrowed(op, r->narrow);
     }
-    if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
+    if (r->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
+        dpari_dropped(r->strategy->recompute, op)) {
         double again =
             op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
@@ -9913,12 +10059,13 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPARI_CUT_EXPERT) {
-        p->expert_params += op->params / (r->s->ep * r->s->etp);
+        p->expert_params += op->params / (r->strategy->ep * r->strategy->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
-        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
+        /* the bias is not divided */
+        p->params += op->n * op->k / r->strategy->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
-        p->params += op->params / r->s->tp;
+        p->params += op->params / r->strategy->tp;
     } else {
         p->params += op->params;
     }
@@ -9955,8 +10102,8 @@ DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, 
     t->backward[what][kind] += all * backward;
 }
 
-/* Returns the seconds of one call, and adds its bytes for each time it is made, forward and
- * backward. */
+/* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
+ * the backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                           double bytes, dpari_layer_price *p, double forward, double backward)
 {
@@ -9970,57 +10117,63 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int3
 }
 
 /* The same, and counts the call in the tally. */
-static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
-                               int32_t kind, double bytes, dpari_layer_price *p, double forward,
-                               double backward)
+static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
+                                  int32_t kind, double bytes, dpari_layer_price *p, double forward,
+                                  double backward)
 {
     dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
     return dpari_spend(job, g, kind, bytes, p, forward, backward);
 }
 
-/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
- * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
- * forward only. Head: backward only. */
+/* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
+ * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
+ * more for the weight gradient. The embedding has only the forward one, the head only the backward
+ * one. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_cluster_group g;
-    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, gather, reduce, forward, backward;
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
     dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
-    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
-    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    p->host_forward += f * launch_s;
-    p->host_backward += b * launch_s;
+    forward = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    backward = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    p->host_forward += forward * launch_s;
+    p->host_backward += backward * launch_s;
     if (!s->sp) {
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p, f, b);
-        p->tp_forward = ag * f;
-        p->tp_backward = ag * b;
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p,
+                                     forward, backward);
+        p->tp_forward = reduce * forward;
+        p->tp_backward = reduce * backward;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
         double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p, gathers,
-                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p, f, b);
-        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
-        p->tp_backward = b * (2.0 * ag + rs);
+        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p,
+                                     gathers, l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p,
+                                     forward, backward);
+        p->tp_forward = forward * (gather + reduce) + (l->kind == DPAR_LAYER_HEAD ? gather : 0.0);
+        p->tp_backward = backward * (2.0 * gather + reduce);
     }
-    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: one maximum, two sums */
         dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
                         tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
-        /* the data gradient's reduction travels while the weight gradient is computed */
+        /* the data gradient is reduced while the weight gradient is computed */
         double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
         p->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
+/* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
+ * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
+ * once in the forward and twice in the backward. */
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
@@ -10035,8 +10188,8 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL, (kv + qo) / 4.0,
-                                   p, 4.0, 4.0);
+        t = 4.0 * dpari_spend_counted(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL,
+                                      (kv + qo) / 4.0, p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
@@ -10048,7 +10201,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
-        /* the ring passes blocks while it computes with the one before */
+        /* the ring passes blocks while it computes with the previous one */
         double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
@@ -10059,7 +10212,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
-/* Returns the expected number of places hit by k balls that fall at random on n places. */
+/* Returns the expected number of different places that k random choices of n places reach. */
 static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
@@ -10069,8 +10222,8 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
     return n * (1.0 - missed);
 }
 
-/* Returns the number of nodes on which a token's experts can be; if its routing is limited to
- * groups, those of its groups. */
+/* Returns the number of nodes on which a token's experts can be. If routing is limited to some
+ * groups of experts, these are the nodes of those groups. */
 static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
 {
     const double groups = w->expert_groups;
@@ -10092,7 +10245,7 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
     if (g->nodes < 2) {
@@ -10105,8 +10258,8 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
-/* Assumed, not measured: a tenth of the experts' messages cannot be hidden, and a fifth of the
- * layer cannot hide any. The command plan notes this assumption where it matters. */
+/* Assumed, not measured: nine tenths of the experts' messages can be hidden, and four fifths of the
+ * layer can hide them. The command plan notes this assumption if it affects the plan. */
 static const double dpari_ep_hidden = 0.9;
 static const double dpari_ep_hides = 0.8;
 
@@ -10119,13 +10272,14 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
     p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
-/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
- * the ranks of an expert and their outputs summed and scattered. */
+/* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
+ * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
+ * outputs. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     dpar_cluster_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -10141,10 +10295,10 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     }
     if (s->etp > 1) {
         dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
-                              1.0, 1.0);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp, p,
-                              1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
+                                 1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp,
+                                 p, 1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -10180,6 +10334,7 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_wor
     return cells;
 }
 
+/* Prices the halo exchanges of a layer. */
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
                                         const dpar_workload_layer *l, dpari_layer_price *p)
 {
@@ -10192,7 +10347,7 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     }
     dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
-    g.size = 2; /* neighbours, not the whole group */
+    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
     if (g.nodes > 1) {
         g.nodes = 2;
         g.per_node = 1;
@@ -10213,13 +10368,15 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
+/* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
+ * tally. */
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
     const dpar_workload_layer *l = &w->layer[i];
     const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
@@ -10234,7 +10391,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
-    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input, as wide as its output */
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
@@ -10246,8 +10403,9 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     }
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
+/* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
+ * accumulates in place. It keeps one of each shape: of the products of every block (experts share
+ * one shape), and of the head. */
 static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
                                              int32_t kind)
 {
@@ -10261,9 +10419,12 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
         const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpari_layer_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPARI_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPARI_CUT_NONE ? 1.0
-                                                     : s->tp;
+            double cut = s->tp;
+            if (op->cut >= DPARI_CUT_EXPERT) {
+                cut = (double)w->experts * s->etp;
+            } else if (op->cut == DPARI_CUT_NONE) {
+                cut = 1.0;
+            }
             sum += op->kind == DPARI_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
@@ -10301,17 +10462,19 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
-    return fine ? DPAR_OK
-                : dpari_wrong(
-                      why,
-                      "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                      "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
-                      (int32_t)DPAR_FORMAT_COUNT - 1, r->compute);
+    if (fine) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(
+        why,
+        "recipe: weight must be above 0, the bytes 0 to 1000, and compute=%d a format "
+        "of 1 to %d, f64 to f4 (dpar_recipe_find sets all)",
+        r->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-/* Returns the blocks of class i inside [from, to) of the sequence of blocks. */
+/* Returns how many blocks of class i are among the blocks [from, to) of the model. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
     const dpar_workload_layer *l = &w->layer[i];
@@ -10320,13 +10483,15 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
-/* Computes the blocks of chunk c of `chunks`: equal shares, with the first chunks one longer, so
- * that the last stage, which has the logits, is never the longer one. If the blocks do not divide
- * but two more would, the embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
+/* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
+ * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
+ * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
+ * over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
     int64_t blocks = w->blocks, rest = blocks % chunks;
-    if (w->head_blocks > 0) { /* by work: the last stages are shorter */
+    if (w->head_blocks >
+        0) { /* the head counts as so many blocks, so the last stages are shorter */
         return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
@@ -10336,14 +10501,13 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Places chunks round the ranks, or in V schedules there and back. */
+/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
-    int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
-                         s->schedule == DPAR_SCHEDULE_V_MIN ||
-                         s->schedule == DPAR_SCHEDULE_DUALPIPEV;
+    int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
+                   s->schedule == DPAR_SCHEDULE_V_MIN || s->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
-    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+    return v_shaped && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
@@ -10365,7 +10529,8 @@ DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
     return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
 }
 
-/* Adds `count` layers of a class to a stage. */
+/* Adds `count` layers of a class to a stage. again: seconds of a layer's recomputation; kept: bytes
+ * that it keeps. */
 static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                             double count, double again, double kept)
 {
@@ -10397,7 +10562,7 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
             st->tp += 0.5 * count * p->tp_again;
             st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
                                                            p->kept[mode]);
@@ -10412,10 +10577,11 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;
     dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
-    /* while one layer is recomputed all of its activations live again */
+    /* while a layer is recomputed, all of its activations exist */
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
+/* Adds the embedding or the head to a stage. */
 static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
@@ -10434,8 +10600,8 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
         } else {
             dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
-        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
-         * is another rank's */
+        /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
+         * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
             dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
@@ -10524,7 +10690,7 @@ static int32_t dpari_block_classes(const dpar_workload *w)
     return n;
 }
 
-/* Sums all ranks: every layer once. */
+/* Computes the sum over all ranks, in which every layer occurs once. */
 static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
@@ -10546,7 +10712,8 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(s, whole);
 }
 
-/* Also adds the ranks next to a mixed one: they are the longest of the pure ones on their side. */
+/* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
+ * on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
@@ -10564,7 +10731,8 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     for (i = 2; i < out->n; i++) {
         quick = out->of[i].total < out->of[quick].total ? i : quick;
     }
-    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+    for (i = quick; i + 1 < out->n;
+         i++) { /* keeps the order of ranks; the last is the last stage */
         out->of[i] = out->of[i + 1];
     }
     return &out->of[out->n - 1];
@@ -10579,7 +10747,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
             dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
-            rank = last - 1; /* all between are as rank 1, or shorter */
+            rank = last - 1; /* the ranks between are like rank 1 or shorter */
         }
     }
     dpari_price_whole(job, s, layers, &out->whole);
@@ -10590,7 +10758,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
             out->send = dpari_mostf(out->send, layers->of[i].send);
         }
     }
-    /* each TP rank sends its part and the receivers gather it over the fast links */
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
     out->send /= s->tp;
 }
 
@@ -10665,11 +10833,20 @@ DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
 
 /* ==== cost/planner.c ==== */
 
-/* The search. An odometer walks the outer options, on which the prices of layers depend: tiles, tp,
- * sp, cp, ep, etp, micro-batch. At each of its positions the layers are priced once; inside it
- * loops walk pipelines and recomputation, which price stages, and then ZeRO, offload, shards and
- * overlap, which combine those prices. Bounds at each level leave out what cannot be among the
- * best. */
+/* Searches the strategies of a job. The walk has three levels, because the prices of layers depend
+ * on few options and those of stages on more.
+ *
+ * 1. An odometer walks the outer options: tiles, tp, sp, cp, ep, etp, micro-batch. At each of its
+ *    positions the layers are priced once.
+ * 2. Loops walk pipelines and recomputation, and price the stages.
+ * 3. Loops walk ZeRO, offload, shards and overlap, and combine the prices of the stages.
+ *
+ * Bounds at each level leave out strategies that cannot be among the best. Every strategy is
+ * counted once: as priced, as cut by a bound, or as rejected by a rule. Inner strategies under an
+ * option that breaks a rule are still walked, only to count them.
+ *
+ * The neighbours of a plan, the nearest legal strategy and the smallest machine follow at the end.
+ */
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
@@ -10687,9 +10864,9 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
     int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
-    if (over <= 0.0) {
+    if (over <= 0.0) { /* the GPU suffices, so the host's memory does not */
         return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads %ld.%ld GB a GPU, %d GPUs share %ld GB of a node's memory",
+                         "offloads %ld.%ld GB per GPU, but %d GPUs share %ld GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
@@ -10703,8 +10880,8 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) come to %ld "
-        "%% less",
+        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
+        "%ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
         (int64_t)share);
 }
@@ -10760,20 +10937,19 @@ enum {
     DPARI_AXES
 };
 
-/* The layout of state[]: the odometer, the lengths of its axes, the position and the number of
- * positions, the least bytes found, and the rule that counts strategies out (0 if they are priced).
- */
+/* The layout of state[]. The odometer comes first, one entry per axis. */
 enum {
-    DPARI_LENGTH = DPARI_AXES, /* the odometer comes first */
-    DPARI_POSITION = 2 * DPARI_AXES,
-    DPARI_TOTAL,
-    DPARI_NEAREST_BYTES,
-    DPARI_OUT_RULE,
-    DPARI_PRICED /* 1 if the layers of this position are priced */
+    DPARI_LENGTH = DPARI_AXES,       /* the lengths of the axes */
+    DPARI_POSITION = 2 * DPARI_AXES, /* positions of the odometer that are done */
+    DPARI_TOTAL,                     /* number of positions */
+    DPARI_NEAREST_BYTES,             /* 1e6 bytes of the smallest plan that did not fit, or 0 */
+    DPARI_OUT_RULE,                  /* rule by which strategies are counted; 0 prices them */
+    DPARI_PRICED                     /* 1 if the layers of this position are priced */
 };
-/* In place of a rule: legal, but slower than the plans that are kept. */
+/* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
+/* Returns 1 if the search fixes a field, otherwise 0. */
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
@@ -10789,7 +10965,7 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
         }
     }
     index -= lower;
-    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+    for (d--; d >= 1; d--) { /* the others are n / d, for d from the root down */
         if (n % d == 0 && d != n / d && index-- == 0) {
             return n / d;
         }
@@ -10797,11 +10973,13 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
     return 0;
 }
 
+/* Returns 2^index, or 0 if that exceeds the limit. */
 static int32_t dpari_power(int32_t index, int64_t limit)
 {
     return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
 }
 
+/* Returns a value, or 0 if it exceeds the limit. */
 static int32_t dpari_up_to(int32_t value, int64_t limit)
 {
     return value <= limit ? value : 0;
@@ -10828,7 +11006,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+    case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
         return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
     case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
@@ -10857,6 +11035,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
     }
 }
 
+/* Returns the number of values of an axis, at least 1. */
 static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 {
     int32_t n = 0;
@@ -10872,23 +11051,24 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
-        int32_t i, best = 0, rest = parts, prime = 2, d;
+        int32_t i, best = 0, rest = parts, d;
         for (d = 2; d <= rest / d; d++) {
             while (rest % d == 0 && rest > d) {
                 rest /= d;
             }
         }
-        prime = rest;
+        /* `rest` is now the greatest prime factor */
         for (i = 1; i < w->dims; i++) {
             if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
                 best = i;
             }
         }
-        tiles[best] *= prime;
-        parts /= prime;
+        tiles[best] *= rest;
+        parts /= rest;
     }
 }
 
+/* Sets the tiles of the odometer's position. */
 static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
 {
     int32_t i;
@@ -10964,9 +11144,10 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
     if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
         s->overlap = q->fixed.overlap;
-    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+    } else if (whole && p->job.work->trains) { /* explicit, not left to the software */
         s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
+    /* an option without an effect, such as sp with tp=1, is only visited with its first value */
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
@@ -10975,9 +11156,8 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
 
-/* Returns 1 if a is better than b: by samples per second, then by memory, then by which was found
- * first.
- */
+/* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
+ * Of equal plans the one found first stays in front. */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -10987,6 +11167,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
     return a->memory.total < b->memory.total * (1.0 - 1e-12);
 }
 
+/* Enters a plan into the best ones if it is among them. */
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
@@ -11025,9 +11206,8 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
     }
     p->front_count = k;
-    if (p->front_count ==
-        p->front_capacity) { /* drop the inner one nearest in memory to its neighbour */
-        int32_t drop = 1;
+    if (p->front_count == p->front_capacity) {
+        int32_t drop = 1; /* the inner plan whose two neighbours are nearest in memory */
         double best = -1.0;
         for (i = 1; i + 1 < p->front_count; i++) {
             double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
@@ -11041,26 +11221,29 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
         p->front_count--;
     }
-    for (i = p->front_count++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+    for (i = p->front_count; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
         p->front[i] = p->front[i - 1];
     }
+    p->front_count++;
     p->front[i] = *plan;
 }
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
+/* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(q, field) || value == fixed;
 }
 
+/* Returns the bytes of a GPU that a plan may use. */
 static double dpari_limit(const dpar_planner *p)
 {
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Returns 1 if a ZeRO stage is among the options. The usual space has at most 1 with pipelines,
- * which would gather for every micro-batch. */
+/* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
+ * the higher ones communicate for every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_planner_desc *q = &p->search;
@@ -11125,7 +11308,7 @@ static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s
     return s->pp > 1 ? 4 : 2;
 }
 
-/* Returns the number of strategies of the data level. */
+/* Returns the number of strategies that dpari_walk_data walks. */
 static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
@@ -11150,7 +11333,7 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
-    if (bytes <= limit) { /* the host is what is too small */
+    if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
@@ -11162,9 +11345,8 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 
 /* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
  * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
- * Such plans would be refused, so leaving them out changes nothing. Usual searches with a front
- * price everything.
- */
+ * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
+ * price everything. */
 static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
     const dpar_plan *worst;
@@ -11187,13 +11369,14 @@ static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
     return p->front_capacity < 2;
 }
 
-/* Prices what differs in overlap only: the memory once, the time of each that fits. */
+/* Prices the strategies that differ only in overlap: their memory, which is the same, and the time
+ * of each if it fits. */
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
                              const dpari_stages *stages, double rate)
 {
     int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
-    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
@@ -11223,8 +11406,8 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     }
 }
 
-/* Returns 1 if nothing of a ZeRO stage fits, whatever is offloaded and however it is sharded. Then
- * all of it is counted at once; the plan that offloads and shards the most comes nearest. */
+/* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
+ * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -11278,8 +11461,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     }
 }
 
-/* Sets the micro-batches from the global batch; a free batch has four per stage. Returns 1, or 0 if
- * it does not divide. */
+/* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
+ * free batch has four per stage. */
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
@@ -11312,9 +11495,9 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* Bounds the speed with these stages: a step takes at least its micro-batches on the slowest stage,
- * the filling and the messages that cannot be hidden, without gradients, optimizer and offload.
- * *bound gets samples per second. */
+/* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
+ * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
+ * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
 static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -11326,7 +11509,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* this excludes most of them */
+    for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -11347,22 +11530,24 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
            dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
-/* The prices of layers of one outer position are stored in the planner, not on the stack. Both are
- * plain doubles. */
+/* The prices of the layers are stored in the planner, not on the stack. Both types are plain
+ * doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
+/* Returns the prices of the layers at this outer position. They are computed when the first legal
+ * strategy needs them. */
 static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
 {
     dpari_layers *layers = (dpari_layers *)(void *)p->layers;
-    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+    if (p->state[DPARI_PRICED] == 0) {
         dpari_price_layers(&p->job, s, layers);
         p->state[DPARI_PRICED] = 1;
     }
     return layers;
 }
 
-/* Bounds the samples per second of an outer position, whatever pp and schedule. Each strategy
- * computes every layer once, so on pp ranks the slowest takes at least its share of the sum. */
+/* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
+ * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
                                                  int32_t rest)
 {
@@ -11389,7 +11574,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
 }
 
-/* Prices the stages of one recomputation, then walks the data level. */
+/* Prices the stages of one recomputation, then walks the third level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
@@ -11411,7 +11596,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* Returns the number of recomputations that are looked at; a fixed one may be any. */
+/* Returns the end of the recomputations that are tried. A fixed one may be any. */
 static int32_t dpari_walk_recomputes(const dpar_planner *p)
 {
     const dpar_workload *w = p->job.work;
@@ -11425,7 +11610,7 @@ static int32_t dpari_walk_recomputes(const dpar_planner *p)
 }
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
- * a stage's, and for PyTorch every second product, as its users do. */
+ * those of a stage, and for PyTorch every second product, which its users have as an option. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -11453,7 +11638,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *
     }
 }
 
-/* Returns 1 if a schedule is tried with this vp: a usual one, or in the whole space any. */
+/* Returns 1 if a schedule is tried with this pp and vp: a usual one, or in the whole space any that
+ * allows them. */
 static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
@@ -11476,14 +11662,15 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
 }
 
 /* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
- * the last round only, as when 126 layers are cut for 128. With others a chunk waits for longer
- * ones. */
+ * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
+ * ones in every round. */
 static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
 }
 
+/* Walks the chunks per rank and the schedules of one pp. */
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -11511,7 +11698,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
+/* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
 DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
@@ -11540,8 +11727,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, i
     }
 }
 
-/* Returns the rule that a position breaks whatever the inner options are. The least expensive
- * checks come first. */
+/* Returns the rule that an outer position breaks whatever the inner options are, or NONE. The least
+ * expensive checks come first. */
 static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
                                            int64_t ranks)
 {
@@ -11579,7 +11766,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
         ranks = 0;
     }
     rule = dpari_walk_early(p, &s, ranks);
-    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = p->search.gpus;
     }
@@ -11610,9 +11797,9 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
         (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
         return dpari_wrong(
             why,
-            "the search is for %d GPUs and a global batch of %ld, the cluster has %d "
-            "(resize it)",
-            search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster));
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
     dpari_zero(p, sizeof(*p));
     p->job = *job;
@@ -11657,8 +11844,9 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         dpari_walk_position(p);
         p->state[DPARI_POSITION]++;
         p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
-        for (i = 0; i < DPARI_AXES; i++) {
-            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
+        for (i = 0; i < DPARI_AXES; i++) { /* advance the odometer; its first axis is the fastest */
+            p->state[i]++;
+            if (p->state[i] < p->state[DPARI_LENGTH + i]) {
                 break;
             }
             p->state[i] = 0;
@@ -11679,25 +11867,38 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
+/* The changes that make neighbours. Each has two directions: down, then up. */
+enum {
+    DPARI_CHANGE_TP,
+    DPARI_CHANGE_PP,
+    DPARI_CHANGE_MICRO_BATCH,
+    DPARI_CHANGE_ZERO,
+    DPARI_CHANGE_RECOMPUTE,
+    DPARI_CHANGE_VP,
+    DPARI_CHANGE_SHARD,
+    DPARI_CHANGE_EP,
+    DPARI_CHANGE_CP,
+    DPARI_CHANGES
+};
+
 static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
 {
     dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
 /* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
- * changed.
- */
-static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+ * changed. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t change,
                                   int32_t up, dpar_strategy *n, dpar_text *t)
 {
     int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
     int32_t all = s->shard < 1 ? s->dp : s->shard;
-    if (pair == 3) {
+    if (change == DPARI_CHANGE_ZERO) {
         n->zero += up ? 1 : -1;
         dpari_arrow(t, "zero", s->zero, n->zero);
         return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
     }
-    if (pair == 4) {
+    if (change == DPARI_CHANGE_RECOMPUTE) {
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
@@ -11712,44 +11913,46 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
     return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
 }
 
-/* Makes the k-th change of a plan, in words and as a strategy. Returns 1, or 0 if it cannot be
- * made. */
+/* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
+ * cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
-    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
-    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), change = k / 2, up = k % 2, from, *at;
     int64_t model;
     *n = *s;
-    if (pair == 3 || pair == 4 || pair == 6) {
-        return dpari_neighbour_option(job, s, pair, up, n, t);
+    if (change == DPARI_CHANGE_ZERO || change == DPARI_CHANGE_RECOMPUTE ||
+        change == DPARI_CHANGE_SHARD) {
+        return dpari_neighbour_option(job, s, change, up, n, t);
     }
-    switch (pair) {
-    case 0: at = &n->tp; break;
-    case 1: at = &n->pp; break;
-    case 2: at = &n->micro_batch; break;
-    case 5: at = &n->vp; break;
-    case 7: at = &n->ep; break;
+    switch (change) {
+    case DPARI_CHANGE_TP: at = &n->tp; break;
+    case DPARI_CHANGE_PP: at = &n->pp; break;
+    case DPARI_CHANGE_MICRO_BATCH: at = &n->micro_batch; break;
+    case DPARI_CHANGE_VP: at = &n->vp; break;
+    case DPARI_CHANGE_EP: at = &n->ep; break;
     default: at = &n->cp; break;
     }
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
-        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
-        (pair == 8 && job->work->vocab == 0)) {
+        (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
+        (change == DPARI_CHANGE_VP && s->pp == 1) ||
+        (change == DPARI_CHANGE_CP && job->work->vocab == 0)) {
         return 0;
     }
     *at = up ? 2 * from : from / 2;
-    dpari_arrow(t, name[pair], from, *at);
-    if (s->tp <= 1) { /* the first cut of tensors cuts the sequence too */
+    dpari_arrow(t, name[change], from, *at);
+    if (s->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
         n->sp = 1;
     }
     if (n->tp <= 1) {
         n->sp = 0;
     }
-    if (pair == 1) {
+    if (change == DPARI_CHANGE_PP) {
         n->vp = 1;
         n->schedule = DPAR_SCHEDULE_1F1B;
-    } else if (pair == 5) {
+    } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
     model = (int64_t)n->tp * n->cp * n->pp;
@@ -11762,6 +11965,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
 }
 
+/* Appends why a neighbour was not chosen, and sets its rule. */
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
                                  dpar_plan_rejection *r, dpar_text *t)
 {
@@ -11801,7 +12005,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 18 && n < room; k++) {
+    for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
         dpar_plan_rejection *r = &out[n];
         dpar_plan other;
         dpar_text t;
@@ -11814,7 +12018,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also if it is free */
             r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
@@ -11831,8 +12035,9 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
 
 /* ---- nearest legal -------------------------------------------------------------------------- */
 
-enum { DPARI_NEAR = 6 };
+enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
 
+/* Returns the ratio of two degrees, the larger over the smaller. A degree below 1 counts as 1. */
 static double dpari_apart(int32_t a, int32_t b)
 {
     double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
@@ -11842,12 +12047,17 @@ static double dpari_apart(int32_t a, int32_t b)
 /* Lists the divisors of n up to `limit` that are nearest to `want` in ratio, the nearest first. */
 static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
-    int32_t i, k, d, count = 0;
-    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
-        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
-            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
-                break;
-            }
+    int32_t i, count = 0;
+    for (i = 0;; i++) {
+        const int32_t d = dpari_divisor(n, i);
+        int32_t k = count;
+        if (d < 1 || d > limit) {
+            return count;
+        }
+        if (count < DPARI_NEAR) {
+            count++;
+        }
+        for (; k > 0 && dpari_apart(list[k - 1], want) > dpari_apart(d, want); k--) {
             if (k < DPARI_NEAR) {
                 list[k] = list[k - 1];
             }
@@ -11856,7 +12066,6 @@ static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t l
             list[k] = d;
         }
     }
-    return count;
 }
 
 static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
@@ -11865,6 +12074,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
     return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
+/* Returns the greatest common divisor, at least 1. */
 static int32_t dpari_common(int32_t a, int32_t b)
 {
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
@@ -11889,24 +12099,23 @@ DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
+    int32_t options = (a->sp != b->sp) + (a->cp_kind != b->cp_kind) + (a->zero != b->zero) +
+                      (a->schedule != b->schedule) + (a->recompute != b->recompute) +
+                      (a->offload != b->offload);
     double far_apart = 1.0;
     dpari_degrees(a, x);
     dpari_degrees(b, y);
     for (i = 0; i < 10; i++) {
         far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
     }
-    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
-    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
-    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
-    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
-    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
-    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    far_apart *= (double)(1 << options);
     for (i = 0; i < 3; i++) {
         far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
     }
     return far_apart;
 }
 
+/* Returns v, or the end of the range if it is outside. */
 static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 {
     if (v < least) {
@@ -11940,7 +12149,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
 }
 
-/* Sets what follows from the degrees: data parallelism, experts, shards, micro-batches. */
+/* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
+ * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
     const dpar_workload *w = job->work;
@@ -11960,9 +12170,9 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* Tries a strategy as it is and with a plain pipeline. Returns the distance if one is legal and
- * nearer than `best`, otherwise `best`. */
-static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+/* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
+ * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
     int32_t plain;
@@ -11972,7 +12182,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(asked, n);
+        apart = dpari_distance(given, n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -11982,8 +12192,8 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* Tries all degrees near those of the request, with these tiles. */
-static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+/* Tries all degrees near those of the given strategy, with the tiles of `sane`. */
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *given,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
@@ -12003,7 +12213,7 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                 n.cp = cp[j];
                 n.pp = pp[k];
                 dpari_follow(job, &n, left / pp[k], batch);
-                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+                best = dpari_try_near(job, given, &n, batch, best, near_one);
             }
         }
     }
@@ -12036,7 +12246,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
         best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
-        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+        return DPAR_E_NONE; /* *why has the rule that *s breaks */
     }
     *near_one = found;
     return DPAR_OK;
@@ -12044,7 +12254,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* Returns the next size of a machine: parts of a node, then whole nodes. 0 beyond 2^31. */
+/* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
+ * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -12066,7 +12277,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     dpar_planner_desc q = *search;
     dpar_status st;
     resized.cluster = &c;
-    if (c.nics < 1) { /* one node as described: more of them need some network */
+    if (c.nics < 1) { /* a machine of one node; more nodes need some network */
         c.nics = c.gpus_per_node;
         c.nic_Bps = 25e9;
     }
@@ -12087,6 +12298,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     return st;
 }
 
+/* Fixes a field of a search unless it is fixed already. */
 static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
 {
     if (!dpari_fixed(q, field)) {
@@ -12096,9 +12308,9 @@ static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int
 }
 
 /* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
- * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. Only
- * if that misses by less than a quarter it searches everything (without recomputation one layer in
- * flight needs less). */
+ * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. If
+ * that exceeds the limit by less than a quarter, it searches everything, because a single layer in
+ * flight needs less without recomputation. *priced grows if a strategy was legal. */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
@@ -12120,14 +12332,14 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
-    *priced += nearest; /* 0: nothing was legal */
+    *priced += nearest; /* 0 if nothing was legal */
     if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
         return st;
     }
     return dpari_size_search(job, search, gpus, &plan, &nearest, why);
 }
 
-/* Returns a number of GPUs below which not even the state fits. */
+/* Returns a number of GPUs below which not even weights, gradients and optimizer fit. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;
@@ -12173,12 +12385,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
         }
     }
     if (st == DPAR_E_NONE && priced > 0) {
-        return dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus);
+        return dpari_say(DPAR_E_NONE, why, "the job does not fit on %d GPUs or fewer", most_gpus);
     }
     if (st == DPAR_E_NONE) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no number of GPUs up to %d allows what is fixed, at a global batch "
-                         "of %ld",
+                         "no number of GPUs up to %d has a legal strategy with the fixed values "
+                         "and a global batch of %ld",
                          most_gpus, search->global_batch);
     }
     if (st != DPAR_DONE) {
@@ -12195,26 +12407,28 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
 
 /* ==== cost/recommend.c ==== */
 
-/* Chooses the plan to recommend. The planner keeps the fastest plan of each kind (kinds.h); of the
- * kinds near the fastest the simplest wins. The rest of the file puts the result into words. */
+/* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
+ * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
+ * of the file puts the result into words. */
 
-/* ---- what does not fit ---------------------------------------------------------------------- */
+/* ---- what the job needs --------------------------------------------------------------------- */
 
-/* The numbers that decide what fits: bytes of one replica on one GPU. */
+/* The numbers that decide what fits. */
 typedef struct dpari_need {
-    double state;       /* weights, gradients, optimizer of one replica */
-    double activations; /* of one sample, nothing cut, nothing recomputed */
-    double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
-    int32_t gpus, node; /* in all, and of one node */
-    int32_t tp;         /* the widest tensor parallelism inside a node */
+    double state;       /* bytes of weights, gradients and optimizer of one replica */
+    double activations; /* bytes of one sample's, with nothing divided and nothing recomputed */
+    double gpu;         /* bytes of a GPU that a program can use: 90 % */
+    int32_t gpus, node; /* GPUs in all and of one node */
+    int32_t tp;         /* the widest tensor parallelism in a node, or the fixed one */
 } dpari_need;
 
 enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
-/* Sequence parallelism is named from this length on, because only it makes such sequences fit. */
+/* Sequence parallelism is part of the name from this number of tokens on, because without it such
+ * sequences do not fit. */
 static const double dpari_medium_sequence = 16384.0;
 /* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
- * dpari_kind_weight counts 1.6 % of the time, so a kind of parallelism, which has three, nearly
- * counts as much as the limit: fewer kinds are fewer things to go wrong. */
+ * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, nearly the
+ * limit, because with fewer kinds there are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
 /* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
@@ -12222,12 +12436,14 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
-static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
+/* Returns 1 if the search fixes a field, otherwise 0. */
+static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
 {
-    return (asked->fixed_fields >> field & 1u) != 0;
+    return (search->fixed_fields >> field & 1u) != 0;
 }
 
-static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *asked)
+/* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -12246,7 +12462,9 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
-    n.tp = dpari_asks(asked, DPAR_STRATEGY_FIELD_TP) ? asked->fixed.tp : n.tp;
+    if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
+        n.tp = search->fixed.tp;
+    }
     return n;
 }
 
@@ -12257,22 +12475,25 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
  * or pp. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
-    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
+    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2}; /* by the bits of DPARI_KIND_* */
     int32_t i, sum = 0;
     for (i = 0; i < 9; i++) {
         sum += bits >> i & 1 ? weight[i] : 0;
     }
-    return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
+    if (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS) {
+        sum -= 3;
+    }
+    return sum;
 }
 
 /* Walks all usual plans and keeps the best of each kind. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
-                                                              const dpar_planner_desc *asked,
+                                                              const dpar_planner_desc *search,
                                                               dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_status st;
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
@@ -12302,7 +12523,8 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
     return best;
 }
 
-/* Chooses the plan to recommend: of all near the fastest the best by time and simplicity. */
+/* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
+ * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
     const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
@@ -12322,8 +12544,8 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     return chosen;
 }
 
-/* Returns the fastest plan that is simpler by more than an option, or NULL if none is worth a line.
- */
+/* Returns the fastest plan that is simpler by more than an option, or NULL if there is none or it
+ * is too slow to mention. */
 static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
@@ -12342,6 +12564,7 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_ki
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
+/* Appends a part of a name, with its degree if that is above 1. */
 static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
 {
     if (t->used > 0) {
@@ -12353,7 +12576,19 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
 }
 
-/* "TP=4 + FSDP=4", "DDP", "domain=4 + DDP=2", "PP=4 + FSDP=4". */
+/* Returns the name of data parallelism without sharded weights. */
+static const char *dpari_data_name(const dpar_strategy *s)
+{
+    if (s->zero == 1) {
+        return "DP(ZeRO-1)";
+    }
+    if (s->zero != 0) {
+        return "DP(ZeRO-2)";
+    }
+    return s->tp * s->pp == 1 ? "DDP" : "DP";
+}
+
+/* Writes the name of a plan, such as "TP=4 + FSDP=4", "DDP" or "domain=4 + DDP=2". */
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *s = &plan->strategy;
@@ -12379,11 +12614,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     if (s->dp > 1 && s->zero == 3) {
         dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
     } else if (s->dp > 1) {
-        dpari_name_part(&t,
-                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
-                        : s->zero == 1 ? "DP(ZeRO-1)"
-                                       : "DP(ZeRO-2)",
-                        s->dp);
+        dpari_name_part(&t, dpari_data_name(s), s->dp);
     }
     if (t.used == 0) {
         dpari_name_part(&t, "one GPU", 1);
@@ -12399,6 +12630,7 @@ static void dpari_gb(dpar_text *t, double bytes)
     dpar_text_put(t, " GB");
 }
 
+/* Writes why one GPU is not enough, and what a GPU holds with the plan. */
 static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
                              char *why, size_t room)
 {
@@ -12408,13 +12640,16 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
-                          : n->state < gpu  ? ", and leave too little of one GPU's "
-                                            : ", more than one GPU's ");
-        dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
+            dpar_text_put(&t, ", which one GPU of ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " holds");
-        } else if (n->state >= gpu) {
+        } else if (n->state < gpu) {
+            dpar_text_put(&t, ", and leave too little of one GPU's ");
+            dpari_gb(&t, gpu);
+        } else {
+            dpar_text_put(&t, ", more than one GPU's ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " by ");
             dpari_gb(&t, n->state - gpu);
         }
@@ -12444,6 +12679,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     }
 }
 
+/* Sets the bit of a warning and appends its text. */
 static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
 {
     a->warnings |= bit;
@@ -12451,7 +12687,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
 }
 
 /* Lists the common mistakes that the plan makes. */
-static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
+static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *search,
                                   const dpari_need *n, dpar_advice *a)
 {
     const dpar_strategy *s = &a->plan.strategy;
@@ -12484,7 +12720,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *
         dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
-    if (job->work->trains && s->dp > 1 && asked->global_batch == 0) {
+    if (job->work->trains && s->dp > 1 && search->global_batch == 0) {
         dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
                    "the global batch grows with the GPUs: scale the learning rate with it.");
     }
@@ -12514,17 +12750,18 @@ static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
     dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
 }
 
-/* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
-static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *asked,
+/* Compares another plan with the chosen one: "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a
+ * pipeline". */
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *search,
                                           const dpari_kind *other, const dpari_kind *chosen,
                                           const dpar_advice *a, dpar_text *t)
 {
     dpar_plan plan;
     char name[DPARI_NAME];
     double ratio = other->seconds / chosen->seconds;
-    (void)dpar_plan_price(job, &other->strategy, asked->global_batch, &plan, NULL, NULL);
+    (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, a->name)) { /* it differs in what the name leaves out */
+    if (dpari_same(name, a->name)) { /* they differ in options that a name does not have */
         dpar_strategy_write(&plan.strategy, t);
     } else {
         dpar_text_put(t, name);
@@ -12543,8 +12780,8 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
 }
 
-/* Describes the fastest plan, if it is another one, and a simpler one. */
-static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
+/* Describes the fastest plan if it is not the chosen one, and a simpler one if there is one. */
+static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_planner_desc *search,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
 {
@@ -12554,23 +12791,23 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_plann
     a->slower = chosen->seconds / fastest->seconds - 1.0;
     dpar_text_init(&t, a->fastest, sizeof(a->fastest));
     if (fastest != chosen) {
-        dpari_advice_other(job, asked, fastest, chosen, a, &t);
+        dpari_advice_other(job, search, fastest, chosen, a, &t);
     }
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
     if (simpler != NULL) {
-        dpari_advice_other(job, asked, simpler, chosen, a, &t);
+        dpari_advice_other(job, search, simpler, chosen, a, &t);
     }
 }
 
-/* If something is fixed, replaces the runner-up by what would be recommended otherwise. */
-static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
+/* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search, dpar_advice *a)
 {
     dpar_advice other;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
     double ratio;
     q.fixed_fields = 0;
-    if (asked->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
+    if (search->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
         dpari_same(other.name, a->name)) {
         return;
     }
@@ -12585,9 +12822,10 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *aske
     dpar_text_put(&t, " a GPU");
 }
 
-/* Finds what comes nearest when nothing fits. Returns DPAR_E_MEMORY with a->plan, or DPAR_E_NONE if
- * nothing is legal. */
-static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
+/* Finds the plan that comes nearest to fitting: the fixed one if something is fixed, otherwise one
+ * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with a->plan, or
+ * DPAR_E_NONE if it is not legal. */
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
@@ -12595,13 +12833,15 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
-    if (asked->fixed_fields != 0) {
-        s = asked->fixed;
-        one = dpar_strategy_complete(job, &s, asked->fixed_fields, asked->global_batch, NULL);
-        one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
+    if (search->fixed_fields != 0) {
+        s = search->fixed;
+        one = dpar_strategy_complete(job, &s, search->fixed_fields, search->global_batch, NULL);
+        if (one == DPAR_OK) {
+            one = dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL);
+        }
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
-    for (k = 0; k < 2; k++) { /* only sharded over all GPUs, then also with TP in the node */
+    for (k = 0; k < 2; k++) { /* sharded over all GPUs, first without and then with TP in a node */
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -12619,23 +12859,23 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
 
 /* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
  * would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
     dpar_plan plan;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
-    if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
-        return dpari_say(DPAR_E_NONE, why, "no way to use %d GPUs with a global batch of %ld",
-                         n->gpus, asked->global_batch);
+    if (dpari_advice_near(job, search, n, a) != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "no legal strategy for %d GPUs and a global batch of %ld", n->gpus,
+                         search->global_batch);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits &&
-        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
+    if (a->plan.fits && a->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no way of %d GPUs divides a global batch of %ld and fits; with another "
-                         "batch it would",
-                         n->gpus, asked->global_batch);
+                         "no strategy for %d GPUs divides a global batch of %ld and fits; with "
+                         "another batch one does",
+                         n->gpus, search->global_batch);
     }
     dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
@@ -12649,14 +12889,15 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
         dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
                          (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
-    dpari_advice_warnings(job, asked, n, a);
-    dpari_advice_free(job, asked, a);
+    dpari_advice_warnings(job, search, n, a);
+    dpari_advice_free(job, search, a);
     return dpari_say(
         DPAR_E_MEMORY, why,
-        asked->fixed_fields != 0
-            ? "it does not fit on %d GPUs with what is fixed: up to %ld GB a GPU, the GPU has "
-              "%ld GB"
-            : "it does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as it goes, "
+        search->fixed_fields != 0
+            ? "the job does not fit on %d GPUs with the fixed values: up to %ld GB a GPU, the GPU "
+              "has %ld GB"
+            : "the job does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as "
+              "possible, "
               "the GPU has %ld GB",
         n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
@@ -12667,32 +12908,36 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
                                                     dpar_advice *advice, dpar_why *why)
 {
     dpari_kinds kinds;
+    const dpari_kind *chosen;
     dpari_need n;
     dpar_status st = dpari_workload_check(job->work, why);
-    if (st == DPAR_OK) {
-        st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
     n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
         return dpari_wrong(
-            why, "advice for %d GPUs and a global batch of %ld, but the cluster has %d GPUs",
-            search->gpus, search->global_batch, n.gpus);
+            why,
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, n.gpus, search->global_batch);
     }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);
     }
-    {
-        const dpari_kind *chosen = dpari_kind_choose(&kinds);
-        (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL,
-                              NULL);
-        dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-        dpari_advice_beside(job, search, &kinds, chosen, advice);
-    }
+    chosen = dpari_kind_choose(&kinds);
+    (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL, NULL);
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    dpari_advice_others(job, search, &kinds, chosen, advice);
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_free(job, search, advice);
@@ -12701,23 +12946,29 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
 
 /* ==== cost/simulated.c ==== */
 
-/* Simulates a plan's pipeline with dpar_schedule_simulate. The stages' prices become the times of
- * the schedule's chunks. */
+/* Simulates the pipeline of a plan with dpar_schedule_simulate. Each chunk of the schedule gets the
+ * time and the activations of the layers in it. The result replaces the closed forms of the bubble,
+ * of the messages between stages and of the activations; the other terms of the plan stay.
+ *
+ * Times are in ns. The caller's memory holds the arrays of dpari_sim_rows, then the schedule, then
+ * the memory of the simulation. */
 
-/* Times and bytes of each stage of the schedule. The arrays are in the caller's memory. */
+/* The times and bytes of the schedule's stages, which are the chunks of the strategy. */
 typedef struct dpari_sim_rows {
-    int64_t *forward, *input, *weight, *back, *kept;
+    int64_t *forward, *input, *weight; /* ns of forward, input gradient and weight gradient */
+    int64_t *kept, *back;              /* bytes that the forward keeps; minus these */
     dpar_rank_timing *rank;
-    int32_t stages; /* of one chain */
+    int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-static int dpari_sim_chains(const dpar_strategy *s)
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
+static int dpari_sim_second_chain(const dpar_strategy *s)
 {
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
-/* Returns how many micro-batches to simulate: all, or so many that the list stays short and the
- * last group is complete. */
+/* Returns how many micro-batches to simulate: all, or about 100,000 forwards with the last group of
+ * 2 pp micro-batches complete. */
 static int32_t dpari_simulated_micros(const dpar_strategy *s)
 {
     const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
@@ -12737,7 +12988,7 @@ static double dpari_forward_share(const dpari_stage *st)
 
 /* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
  * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
- * that are recomputed in part. */
+ * that are recomputed in part. held_send: ns that a message adds to forward and backward. */
 static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
                                        double held_send, dpari_sim_rows *c)
 {
@@ -12759,20 +13010,21 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
             kept += st.kept;
         }
         for (v = 0; v < s->vp; v++) {
-            double scale = 1e9, f, b;
+            double scale = 1e9, share, backward;
             i = (int32_t)dpari_chunk_of(s, r, v);
             dpari_price_stage(job, &each, &layers, i, &st);
             scale *= sum > 0.0 ? rank.total / sum : 0.0;
-            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
-            b = (1.0 - f) * st.total * scale;
-            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
-            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
-            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            share = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            backward = (1.0 - share) * st.total * scale;
+            c->forward[i] = (int64_t)(share * st.total * scale + held_send);
+            /* half of the backward's compute is the weight gradient */
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, backward);
+            c->input[i] = (int64_t)(backward + held_send) - c->weight[i];
             c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
             c->back[i] = -c->kept[i];
         }
     }
-    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(s)); i++) {
         c->forward[i] = c->forward[i - c->stages];
         c->input[i] = c->input[i - c->stages];
         c->weight[i] = c->weight[i - c->stages];
@@ -12782,8 +13034,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
 }
 
 /* Returns the memory of the rank that needs the most, with the activations that the simulation
- * counts.
- */
+ * counts and 5 % of fragmentation on the difference. */
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
@@ -12803,6 +13054,7 @@ static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_
     return most;
 }
 
+/* Generates the schedule and simulates it. mem has `bytes` bytes. */
 static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
                                                   int32_t micros, double send,
                                                   dpari_sim_rows *chunks, dpar_timing *timing,
@@ -12817,7 +13069,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     int64_t need;
     int looped =
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    /* a stack that sends between its computations: ranks stand still meanwhile */
+    /* a software stack that sends between its computations: the ranks wait meanwhile */
     int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
@@ -12841,7 +13093,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     how.times = &times;
     how.rank = chunks->rank;
     st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule comes before it in the memory */
         why->bytes += need;
     }
     return st;
@@ -12868,13 +13120,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     if (s->pp == 1) {
         return DPAR_OK;
     }
-    stages = s->pp * s->vp; /* at most the layers */
-    rows = stages * (1 + dpari_sim_chains(s));
+    stages = s->pp * s->vp; /* not more than there are layers */
+    rows = stages * (1 + dpari_sim_second_chain(s));
     head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone take %ld bytes", head);
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -12887,7 +13139,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages come before it in the memory */
         why->bytes += head;
     }
     if (st != DPAR_OK) {
@@ -13328,11 +13580,12 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 
 /* ==== cost/plan_show.c ==== */
 
-/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
- * which may be too small and then only counts. */
+/* Writes plans as a table, in full, as CSV, JSON and SVG. All formats are appended to a dpar_text,
+ * which counts what does not fit, so a caller can measure a report and then allocate it. */
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
+/* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *t, double s)
 {
     if (s >= 1.0) {
@@ -13356,10 +13609,14 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
+/* Returns the name of what the workload counts as tokens. */
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
-    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
+    if (w->dims == 0) {
+        return "tokens";
+    }
+    return w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -13369,6 +13626,7 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
+/* Switches to an ANSI colour, or back with 0, if the report has colours. */
 DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
                                              int32_t colour)
 {
@@ -13377,13 +13635,19 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
+/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
-    int32_t i, full = (int32_t)(share * width + 0.5);
+    int32_t i, full = (int32_t)(share * width + 0.5), colour = 32;
     full = full > width ? width : full;
-    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    if (share > 1.0) {
+        colour = 31;
+    } else if (share > 0.9) {
+        colour = 33;
+    }
+    dpari_show_colour(t, r, colour);
     for (i = 0; i < width; i++) {
         dpari_text_char(t, i < full ? '#' : '.');
     }
@@ -13391,8 +13655,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
- * they add up. *shown gets the bits of the terms. */
+/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
+ * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -13422,7 +13686,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* Appends what was assumed of the model, one line each. */
+/* Appends the notes of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -13434,6 +13698,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
+/* Appends the lines above the table: model, machine, batch, software, notes. */
 static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -13469,6 +13734,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_char(t, '\n');
 }
 
+/* Appends the i-th plan: memory and its bar, time and its bar, rate, MFU, strategy. */
 static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
@@ -13488,6 +13754,7 @@ static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
+/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
 static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
@@ -13543,9 +13810,15 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
+    const char *verdict = "";
     if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
+    }
+    if (!p->fits) {
+        verdict = ": does not fit";
+    } else if (p->memory.upper > r->job->cluster->gpu.memory_bytes) {
+        verdict = ": close";
     }
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, ": ");
@@ -13554,14 +13827,12 @@ static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_show_count(t, p->step.tokens_per_s_gpu);
     dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
                      100.0 * p->step.mfu, p->memory.total * 1e-9,
-                     r->job->cluster->gpu.memory_bytes * 1e-9,
-                     !p->fits                                              ? ": does not fit"
-                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? ": close"
-                                                                           : "");
+                     r->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
+/* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
@@ -13579,7 +13850,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Appends the front of time against memory: how much slower each plan with less memory is. */
+/* Appends the first plans of the front of time against memory, the fastest first. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -13631,6 +13902,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+/* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *t, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
@@ -13649,7 +13921,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* Appends a term of memory in GB or of time in seconds. */
+/* Appends all terms of memory or of time, in GB or in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -13659,6 +13931,7 @@ static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const
     }
 }
 
+/* Appends a name, its string and the text `then`. */
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
     dpari_text_print(t, "\"%s\": ", name);
@@ -13694,6 +13967,7 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
+/* Appends two strings, which name the largest terms of memory and of time. */
 static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
@@ -13712,6 +13986,7 @@ static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const
         100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
 }
 
+/* Appends the memory of one pipeline rank by term. */
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
@@ -13784,7 +14059,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* Appends the error of a constant, which is known if the constant is a default. */
+/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
+ * of measured points that replace it. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -13794,6 +14070,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
+/* Appends what is assumed: software, precision, machine, calibration, notes, definitions. */
 static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -13907,18 +14184,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
-            dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
-                              : k == DPAR_MEMORY_COUNT ? p->memory.total
-                                                       : p->memory.upper) *
-                                 1e-9);
+        for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->memory.term[k] * 1e-9);
         }
-        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
+        dpari_text_print(t, ",%.7g,%.7g", p->memory.total * 1e-9, p->memory.upper * 1e-9);
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->step.term[k]);
         }
-        dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
-                         p->step.mfu);
+        dpari_text_print(t, ",%.7g,%.7g,%.5g,%.5g\n", p->step.total, p->step.tokens_per_s_gpu,
+                         p->step.tflops_gpu, p->step.mfu);
     }
 }
 
@@ -13937,6 +14211,7 @@ DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, doub
                      x, y, w, h, fill);
 }
 
+/* Opens a text; the caller appends the text and "</text>". */
 DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
@@ -13991,6 +14266,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double he
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
+/* Draws the colour and the name of each term that takes at least 0.4 % of some plan's step. */
 static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;
@@ -14117,18 +14393,20 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_wrong(why, "format %d: 0 to 5", format);
+    default: return dpari_wrong(why, "format=%d must be 0 to 5 (DPAR_PLAN_DRAW_*)", format);
     }
     return DPAR_OK;
 }
 
 /* ==== cost/plan_text.c ==== */
 
-/* Reads a request for a plan from words, then prices or searches as the words say. */
+/* Reads a request for a plan from text. dpar_plan_query_read splits the options into words, then
+ * reads precision, model, machine and strategies in this order. dpar_plan_search also prices the
+ * strategy of evaluate= or searches. The command plan passes its options on as such words. */
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
+/* The options. The first three take numbers. */
 enum {
     DPARI_ASK_GPUS,
     DPARI_ASK_SEQ,
@@ -14149,15 +14427,15 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The values of the words: the beginning and the length of each; NULL if it was not given. */
+/* The values of the options: beginning and length of each; NULL if it is not given. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
-    int64_t number[DPARI_ASK_BATCH + 1]; /* -1 if not given */
+    int64_t number[DPARI_ASK_BATCH + 1]; /* values of the first three; -1 if not given */
 } dpari_ask;
 
-/* Returns which word [s, s + n) is, or -1. *value gets the text after '=', or NULL if there is
- * none. */
+/* Returns which option the word [s, s + n) is, or -1. *value gets the text after '=', or NULL if
+ * there is none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
     int32_t i;
@@ -14174,7 +14452,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns a number of digits only, or -1 if it is not one of `least` to `most`. */
+/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -14188,14 +14466,15 @@ static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t 
     return n > 0 && v >= least && v <= most ? v : -1;
 }
 
+/* Reads one word, which must be an option that was not given before. */
 static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_why *why)
 {
     const char *value = NULL;
     const int32_t i = dpari_ask_find(s, n, &value);
     if (i < 0 || (value == NULL) != (i == DPARI_ASK_WHOLE)) {
         return dpari_wrong(why,
-                           "'%.*s' is no option of a plan: gpus=, batch=, seq=, precision=, "
-                           "stack=, attention=, fix=, evaluate=, whole",
+                           "'%.*s' is not an option of a plan; known: gpus=, batch=, seq=, "
+                           "precision=, stack=, attention=, fix=, evaluate=, whole",
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
@@ -14215,6 +14494,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     return DPAR_OK;
 }
 
+/* Reads all words of the options. */
 static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -14235,7 +14515,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of word `which` is this name, otherwise 0. */
+/* Returns 1 if the value of option `which` is this name, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -14244,34 +14524,35 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
     return k == a->length[which] && name[k] == 0;
 }
 
+/* Sets the software stack and the attention of a model. */
 static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
 {
-    const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
+    const char *s = a->value[DPARI_ASK_STACK], *attention = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
     if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
         return dpari_say(
             DPAR_E_UNKNOWN, why,
-            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
-            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
-            "'%.*s'",
+            "stack must be megatron, core, torch, compiled or a generation of these: "
+            "llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext (@ and a year may follow); "
+            "not '%.*s'",
             (int32_t)(a->length[DPARI_ASK_STACK]), s);
     }
-    for (i = 1; f != NULL; i++) {
-        if (dpari_attention_name(i)[0] == '?') {
-            return dpari_say(DPAR_E_UNKNOWN, why,
-                             "attention is unfused, flash1 or flash, not '%.*s'",
-                             (int32_t)(a->length[DPARI_ASK_ATTENTION]), f);
-        }
+    if (attention == NULL) {
+        return DPAR_OK;
+    }
+    for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
             m->attention = i;
-            f = NULL;
+            return DPAR_OK;
         }
     }
-    return DPAR_OK;
+    return dpari_say(DPAR_E_UNKNOWN, why, "attention must be unfused, flash1 or flash, not '%.*s'",
+                     (int32_t)(a->length[DPARI_ASK_ATTENTION]), attention);
 }
 
-/* ---- meaning -------------------------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------------------- */
 
+/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
     char name[24];
@@ -14281,37 +14562,42 @@ static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_
     return dpar_recipe_find(r, name, why);
 }
 
-static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *asked,
+/* Reads the model and builds its workload. The precision must have been read. */
+static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *query,
                                    dpar_why *why)
 {
     dpar_model m;
     const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
     dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
-    st = st == DPAR_OK ? dpari_ask_software(a, &m, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_software(a, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.element == 0 && m.family != DPAR_MODEL_FAMILY_GRID &&
-        asked->job.recipe.compute <= DPAR_TF32) {
-        m.element = 4; /* activations of fp32 training are fp32 */
+        query->job.recipe.compute <= DPAR_TF32) {
+        m.element = 4; /* training in fp32 has activations in fp32 */
     }
     if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
         m.family != DPAR_MODEL_FAMILY_T5) {
-        return dpari_wrong(why,
-                           "seq is the tokens of a language model's sample: this model has none");
+        return dpari_wrong(
+            why, "seq sets the tokens of a language model's sample, but this is no language model");
     }
-    return dpar_workload_init(&asked->work, &m, seq, why);
+    return dpar_workload_init(&query->work, &m, seq, why);
 }
 
-static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *asked,
+/* Reads the machine and resizes it to the option gpus. */
+static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *query,
                                      dpar_why *why)
 {
     const int64_t gpus = a->number[DPARI_ASK_GPUS];
-    dpar_status st = dpar_cluster_read(&asked->cluster, text, dpari_length(text), why);
+    dpar_status st = dpar_cluster_read(&query->cluster, text, dpari_length(text), why);
     if (st == DPAR_OK && gpus > 0) {
-        const int32_t had = dpari_cluster_gpus(&asked->cluster);
-        st = dpar_cluster_resize(&asked->cluster, (int32_t)gpus, why);
-        asked->machine_gpus = gpus > had ? had : 0;
+        const int32_t had = dpari_cluster_gpus(&query->cluster);
+        st = dpar_cluster_resize(&query->cluster, (int32_t)gpus, why);
+        query->machine_gpus = gpus > had ? had : 0;
     }
     return st;
 }
@@ -14329,6 +14615,8 @@ static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
     return w->trains ? batch : 1;
 }
 
+/* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
+ * change. */
 static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *s,
                                       uint32_t *named, dpar_why *why)
 {
@@ -14344,41 +14632,55 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
-                                                     const char *options, dpar_plan_query *asked,
+                                                     const char *options, dpar_plan_query *query,
                                                      dpar_why *why)
 {
     dpari_ask a;
     dpar_status st;
-    if (model == NULL || machine == NULL || asked == NULL) {
-        return dpari_wrong(why, "model, machine and where the answer goes: one is NULL");
+    if (model == NULL || machine == NULL || query == NULL) {
+        return dpari_wrong(why, "model, machine or query is NULL");
     }
     st = dpari_ask_words(&a, options, why);
-    dpari_zero(asked, sizeof *asked);
-    asked->job.work = &asked->work;
-    asked->job.cluster = &asked->cluster;
-    st = st == DPAR_OK ? dpari_ask_precision(&a, &asked->job.recipe, why) : st;
-    st = st == DPAR_OK ? dpari_ask_model(&a, model, asked, why) : st;
-    st = st == DPAR_OK ? dpari_ask_machine(&a, machine, asked, why) : st;
-    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_FIX, &asked->search.fixed,
-                                            &asked->search.fixed_fields, why)
-                       : st;
-    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->strategy,
-                                            &asked->strategy_fields, why)
-                       : st;
-    if (st == DPAR_OK) {
-        asked->batch = a.number[DPARI_ASK_BATCH];
-        asked->search.global_batch =
-            asked->batch >= 0 ? asked->batch
-                              : dpari_ask_batch(&asked->work, dpari_cluster_gpus(&asked->cluster));
-        asked->search.space =
-            a.value[DPARI_ASK_WHOLE] != NULL ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
+    dpari_zero(query, sizeof *query);
+    query->job.work = &query->work;
+    query->job.cluster = &query->cluster;
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st;
+    st = dpari_ask_precision(&a, &query->job.recipe, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_model(&a, model, query, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_machine(&a, machine, query, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_strategy(&a, DPARI_ASK_FIX, &query->search.fixed, &query->search.fixed_fields,
+                            why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &query->strategy, &query->strategy_fields, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    query->batch = a.number[DPARI_ASK_BATCH];
+    query->search.global_batch = query->batch;
+    if (query->batch < 0) {
+        query->search.global_batch =
+            dpari_ask_batch(&query->work, dpari_cluster_gpus(&query->cluster));
+    }
+    query->search.space = a.value[DPARI_ASK_WHOLE] != NULL ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
+    return DPAR_OK;
 }
 
 /* ---- the result ----------------------------------------------------------------------------- */
 
-/* Prices the given strategy. Without the option batch its own batch counts. */
+/* Prices the strategy of evaluate=. Without the option batch the strategy may have any batch. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->query;
@@ -14387,17 +14689,22 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
-        batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
-                        dpari_mul(samples, s->micro_batches, &samples)
-                    ? samples
-                    : 0;
+        batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
+        if (dpari_mul(s->dp, s->micro_batch, &samples) &&
+            dpari_mul(samples, s->micro_batches, &samples)) {
+            batch = samples;
+        }
     }
     p->report.global_batch = batch;
     p->report.evaluated = 1;
     p->report.plan_count = 1;
-    return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why);
 }
 
+/* Searches, and reports the best plans. */
 static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
     dpar_planner_desc q = p->query.search;
@@ -14419,7 +14726,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (planned == NULL) {
+    if (planned == NULL) { /* which dpar_plan_query_read refuses */
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);

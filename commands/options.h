@@ -59,14 +59,14 @@ static inline int complain(const char *what, const char *word)
     return 2;
 }
 
-/* Returns `code`, or the exit code of bad input if the output could not be written. */
+/* Flushes the output. Returns `code`, or the exit code of bad input if it could not be written. */
 static inline int options_finish(int code)
 {
     return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
                                                  : code;
 }
 
-/* Reads a number; the word must contain nothing else. */
+/* Stores a number; the word must contain nothing else. Returns 0, or 2 after a message. */
 static inline int options_number(const option *o, const char *word)
 {
     const int whole = o->kind != OPTION_REAL;
@@ -91,6 +91,7 @@ static inline int options_number(const option *o, const char *word)
     return 0;
 }
 
+/* Stores the value of an option; NULL if it is missing. Returns 0, or 2 after a message. */
 static inline int options_value(const option *o, const char *value)
 {
     if (value == NULL) {
@@ -109,7 +110,8 @@ static inline int options_value(const option *o, const char *value)
     return 0;
 }
 
-/* Returns the number of letters to change, insert or delete to turn s into name. */
+/* Returns the number of letters to change, insert or delete to turn s into name. `name` has at most
+ * 39 letters. */
 static inline int options_unlike(const char *s, const char *name)
 {
     int row[40], i, k, n = (int)strlen(name);
@@ -185,7 +187,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
                                const char **words, int room)
 {
     const int asked = options_asked(argc, argv);
-    unsigned long long seen = 0; /* a repeated option would silently replace the first */
+    unsigned long long seen = 0; /* bits of the options so far: repeated ones are refused */
     int i, k, n = 0;
     for (i = 1; asked < 0 && i < argc; i++) {
         const char *value = NULL;
@@ -214,8 +216,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
             *(int *)list[k].to = 1;
             continue;
         }
-        /* an argument that begins with -- is not a value: --svg --json would write a file "--json"
-         */
+        /* an argument that begins with -- is no value: --svg --json must not write to "--json" */
         if (value == NULL && i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
             value = argv[++i];
         }
@@ -228,6 +229,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
+/* Returns the seconds since an arbitrary moment. */
 static inline double options_now(void)
 {
 #if defined(__unix__) || defined(__APPLE__)
@@ -239,6 +241,7 @@ static inline double options_now(void)
 #endif
 }
 
+/* Returns 1 if a file descriptor is a terminal, otherwise 0. */
 static inline int options_terminal(int file)
 {
 #if defined(__unix__) || defined(__APPLE__)

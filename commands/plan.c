@@ -5,7 +5,11 @@
  *   ./plan llama-3-70b --cluster 8x8:a100-80
  *
  * prints the fastest strategies that fit, each with its memory and time as bars. ./plan --help
- * lists the options. Exit code: 0 done, 1 nothing fits, 2 bad input (one message on stderr). */
+ * lists the options. Exit code: 0 done, 1 nothing fits, 2 bad input (one message on stderr).
+ *
+ * The command reads files and options, runs dpar_plan_query_read and the function that the options
+ * select, simulates the first plans, and prints the report of dpar_plan_draw. If nothing fits, it
+ * lists changes with which the job would fit. */
 #if !defined(_POSIX_C_SOURCE) && (defined(__unix__) || defined(__APPLE__))
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -120,9 +124,8 @@ static int read_options(options *o, int argc, char **argv)
     return options_read(argc, argv, list, sizeof list / sizeof *list, &o->model, 1);
 }
 
-/* Writes the options that dpar_plan_query_read knows as its words. Returns 1, or 0 if a value has a
- * blank.
- */
+/* Writes the options that dpar_plan_query_read knows as its words. Returns 1, or 0 after a message
+ * if a value has a blank. */
 static int words_of(const options *o, char *text, size_t room)
 {
     const char *const name[] = {"gpus",  "seq",       "batch", "precision",
@@ -138,8 +141,9 @@ static int words_of(const options *o, char *text, size_t room)
             complain(what, value[i]);
             return 0;
         }
-        n += value[i] == NULL ? 0
-                              : (size_t)snprintf(text + n, room - n, " %s=%s", name[i], value[i]);
+        if (value[i] != NULL) {
+            n += (size_t)snprintf(text + n, room - n, " %s=%s", name[i], value[i]);
+        }
     }
     snprintf(text + n, room - n, "%s", o->whole ? " whole" : "");
     return 1;
@@ -149,6 +153,7 @@ static int words_of(const options *o, char *text, size_t room)
 
 enum { FILE_LIMIT = 64 * 1024 * 1024 };
 
+/* Returns 1 if the file can be read. */
 static int is_file(const char *path)
 {
     FILE *f = fopen(path, "rb");
@@ -182,7 +187,7 @@ static char *read_file(const char *path)
     }
     n = fread(text, 1, (size_t)FILE_LIMIT + 1, f);
     if (ferror(f) || n > FILE_LIMIT || memchr(text, 0, n) != NULL) {
-        complain(n > FILE_LIMIT ? "more than 64 MB:" : "cannot read", path);
+        complain(n > FILE_LIMIT ? "this file has more than 64 MB:" : "cannot read", path);
         free(text);
         fclose(f);
         return NULL;
@@ -251,9 +256,10 @@ static void add_note(const char *text)
     snprintf(note + used, sizeof note - used, "%s%s", used > 0 ? "\n" : "", text);
 }
 
-/* Reads the request. Returns 0, or 2 after a message. */
-static int ask(const options *o, const char *words, dpar_plan_query *asked, char **model,
-               char **machine)
+/* Reads the request. *model and *machine get the texts of files, or NULL; the caller frees them.
+ * Returns 0, or 2 after a message. */
+static int read_query(const options *o, const char *words, dpar_plan_query *query, char **model,
+                      char **machine)
 {
     dpar_why why;
     char *inside;
@@ -283,14 +289,14 @@ static int ask(const options *o, const char *words, dpar_plan_query *asked, char
         }
     }
     if (dpar_plan_query_read(*model != NULL ? *model : o->model,
-                             *machine != NULL ? *machine : o->cluster, words, asked,
+                             *machine != NULL ? *machine : o->cluster, words, query,
                              &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    if (asked->machine_gpus > 0) {
+    if (query->machine_gpus > 0) {
         snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d",
-                 asked->cluster.nodes * asked->cluster.gpus_per_node, asked->cluster.name,
-                 asked->machine_gpus);
+                 query->cluster.nodes * query->cluster.gpus_per_node, query->cluster.name,
+                 query->machine_gpus);
     }
     return 0;
 }
@@ -347,7 +353,9 @@ static int write_files(const options *o, dpar_plan_draw_desc *r)
 static int show_report(const options *o, dpar_plan_draw_desc *r)
 {
     int bad;
-    r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
+    if (r->note == NULL && note[0] != 0) {
+        r->note = note;
+    }
     r->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
     bad = write_report(stdout, o->json ? DPAR_PLAN_DRAW_JSON : DPAR_PLAN_DRAW_TEXT, r);
     if (o->explain && !o->json && bad == 0) {
@@ -414,6 +422,7 @@ static void show_progress(const options *o, const dpar_planner *p, double since)
     }
 }
 
+/* Prints the smallest number of GPUs and the best plan on them. */
 static int show_smallest(const options *o, const dpar_job *job, const dpar_planner_desc *q,
                          int most)
 {
@@ -456,7 +465,7 @@ static int same_memory(const dpar_memory_usage *a, const dpar_memory_usage *b)
     return memcmp(a->term, b->term, sizeof a->term) == 0 && a->moment == b->moment;
 }
 
-/* Prints what each stage holds in GB, with one line for neighbours that hold the same. */
+/* Prints the memory of each stage in GB, with one line for adjacent stages with equal memory. */
 static void show_memory(const options *o, const dpar_job *job, const dpar_plan *plan)
 {
     const dpar_strategy *s = &plan->strategy;
@@ -481,17 +490,15 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
                m.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward",
                m.allocated * 1e-9);
         for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
+            if (i == 0) {
+                printf(" (");
+            }
             if (i == DPAR_MEMORY_COMM) {
                 printf("); reserved in addition (");
             }
             if (m.term[i] >= 0.05e9) {
-                printf("%s%s %.1f",
-                       i == 0                  ? " ("
-                       : i == DPAR_MEMORY_COMM ? ""
-                                               : " ",
-                       dpar_memory_name(i), m.term[i] * 1e-9);
-            } else if (i == 0) {
-                printf(" (");
+                printf("%s%s %.1f", i > 0 && i != DPAR_MEMORY_COMM ? " " : "", dpar_memory_name(i),
+                       m.term[i] * 1e-9);
             }
         }
         printf(")\n");
@@ -501,81 +508,87 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
 
 /* ---- changes that would fit ------------------------------------------------------------------ */
 
-enum { WAYS = 24 };
+enum { CHANGES_MAX = 24 };
 
 /* A change that makes the plan fit, and the memory that the plan then needs. */
-typedef struct way {
-    char change[120];
+typedef struct change {
+    char text[120];
     double bytes;
-} way;
+} change;
 
-typedef struct ways {
-    way of[WAYS];
-    int n;
+typedef struct changes {
+    change list[CHANGES_MAX];
+    int count;
     const char *before; /* changes that all of them include */
-} ways;
+} changes;
 
-static void try_way(ways *w, const char *change, const dpar_job *job, const dpar_strategy *s)
+/* Adds a change if the changed strategy fits. The list is sorted by memory, the most first, because
+ * such a change is the smallest. */
+static void try_change(changes *w, const char *text, const dpar_job *job, const dpar_strategy *s)
 {
     dpar_plan plan;
     int i;
-    if (w->n == WAYS || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK ||
-        plan.memory.total >
-            job->cluster->gpu.memory_bytes) { /* a plan that only just runs is no advice */
+    if (w->count == CHANGES_MAX || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK) {
         return;
     }
-    for (i = w->n++; i > 0 && w->of[i - 1].bytes < plan.memory.total;
-         i--) { /* the smallest change of memory first */
-        w->of[i] = w->of[i - 1];
+    if (plan.memory.total > job->cluster->gpu.memory_bytes) { /* it only runs at its lower bound */
+        return;
     }
-    snprintf(w->of[i].change, sizeof w->of[i].change, "%s%s%s", w->before,
-             w->before[0] != 0 && change[0] != 0 ? ", " : "", change);
-    w->of[i].bytes = plan.memory.total;
+    for (i = w->count; i > 0 && w->list[i - 1].bytes < plan.memory.total; i--) {
+        w->list[i] = w->list[i - 1];
+    }
+    w->count++;
+    snprintf(w->list[i].text, sizeof w->list[i].text, "%s%s%s", w->before,
+             w->before[0] != 0 && text[0] != 0 ? ", " : "", text);
+    w->list[i].bytes = plan.memory.total;
 }
 
-static void try_strategies(ways *w, const dpar_job *job, const dpar_strategy *s)
+/* Tries recomputation, higher ZeRO stages, smaller micro-batches and offloading. */
+static void try_strategies(changes *w, const dpar_job *job, const dpar_strategy *s)
 {
     dpar_strategy v = *s;
     char text[64];
     if (s->recompute != DPAR_RECOMPUTE_FULL) {
         v.recompute = DPAR_RECOMPUTE_FULL;
-        try_way(w, "recompute=full", job, &v);
+        try_change(w, "recompute=full", job, &v);
         v.recompute = DPAR_RECOMPUTE_ALTERNATE;
-        try_way(w, "recompute=alternate", job, &v);
+        try_change(w, "recompute=alternate", job, &v);
     }
-    for (v = *s; v.zero < 3 && v.dp > 1;) {
+    v = *s;
+    while (v.zero < 3 && v.dp > 1) {
         v.zero++;
         snprintf(text, sizeof text, "zero=%d", (int)v.zero);
-        try_way(w, text, job, &v);
+        try_change(w, text, job, &v);
     }
-    for (v = *s; v.micro_batch % 2 == 0;) {
+    v = *s;
+    while (v.micro_batch % 2 == 0) {
         v.micro_batch /= 2;
         v.micro_batches *= 2;
         snprintf(text, sizeof text, "mbs=%d", (int)v.micro_batch);
-        try_way(w, text, job, &v);
+        try_change(w, text, job, &v);
     }
     v = *s;
     if (v.offload == 0 && v.zero < 2 && v.dp > 1) {
         v.zero = 2;
     }
     v.offload |= DPAR_OFFLOAD_OPTIMIZER;
-    try_way(w, "offload=optimizer", job, &v);
+    try_change(w, "offload=optimizer", job, &v);
     v.offload |= DPAR_OFFLOAD_WEIGHTS;
-    try_way(w, "offload=optimizer+weights", job, &v);
+    try_change(w, "offload=optimizer+weights", job, &v);
     v.offload |= DPAR_OFFLOAD_ACTIVATIONS;
-    try_way(w, "offload=optimizer+weights+activations", job, &v);
+    try_change(w, "offload=optimizer+weights+activations", job, &v);
 }
 
 /* Tries 2 to 64 times as many GPUs of the kind, with more replicas. */
-static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
+static void try_gpus(changes *w, const dpar_job *job, const dpar_strategy *s)
 {
     static dpar_cluster more;
     dpar_job wide = *job;
     dpar_strategy v = *s;
     char text[64];
-    int32_t times, before = w->n;
+    int32_t times, before = w->count;
     v.zero = v.zero > 0 ? v.zero : 1;
-    for (times = 2; times <= 64 && w->n == before; times *= 2) {
+    for (times = 2; times <= 64 && w->count == before; times *= 2) {
         more = *job->cluster;
         if (more.nics == 0) { /* only the memory matters here, not the speed */
             more.nics = 1;
@@ -589,11 +602,12 @@ static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
         }
         snprintf(text, sizeof text, "%d GPUs in replicas of it%s", (int)gpus_of(&wide),
                  s->zero == 0 ? " and zero=1" : "");
-        try_way(w, text, &wide, &v);
+        try_change(w, text, &wide, &v);
     }
 }
 
-static void try_recipes(ways *w, const dpar_job *job, const dpar_strategy *s)
+/* Tries precisions with fewer bytes per parameter. */
+static void try_recipes(changes *w, const dpar_job *job, const dpar_strategy *s)
 {
     static const char *const name[] = {"bf16-grad16", "bf16-moments", "no-master", "adam8",
                                        "pure-bf16"};
@@ -603,16 +617,16 @@ static void try_recipes(ways *w, const dpar_job *job, const dpar_strategy *s)
     for (i = 0; i < sizeof name / sizeof name[0]; i++) {
         if (dpar_recipe_find(&narrow.recipe, name[i], NULL) == DPAR_OK) {
             snprintf(text, sizeof text, "precision=%s", name[i]);
-            try_way(w, text, &narrow, s);
+            try_change(w, text, &narrow, s);
         }
     }
 }
 
 /* Tries half and a quarter of the sequence. */
-static void try_sequences(ways *w, const options *o, const char *model, const char *machine,
+static void try_sequences(changes *w, const options *o, const char *model, const char *machine,
                           const dpar_job *job, const dpar_strategy *s)
 {
-    static dpar_plan_query asked;
+    static dpar_plan_query query;
     char words[9000], seq[24], text[64];
     options less = *o;
     int parts;
@@ -622,17 +636,18 @@ static void try_sequences(ways *w, const options *o, const char *model, const ch
         less.seq = seq;
         less.evaluate = less.fix = NULL;
         if (!words_of(&less, words, sizeof words) ||
-            dpar_plan_query_read(model, machine, words, &asked, NULL) != DPAR_OK) {
+            dpar_plan_query_read(model, machine, words, &query, NULL) != DPAR_OK) {
             return;
         }
-        shorter.work = &asked.work;
+        shorter.work = &query.work;
         snprintf(text, sizeof text, "seq=%s", seq);
-        try_way(w, text, &shorter, s);
+        try_change(w, text, &shorter, s);
     }
 }
 
-/* Shards, then recomputes, then cuts the micro-batch. Returns the step done, or -1 if none is left.
- */
+/* Shards everything, or then recomputes everything, or then makes micro-batches of one sample.
+ * done: the last of these three steps, 0 before the first. Returns the step that it makes, or -1 if
+ * none is left. */
 static int next_change(dpar_strategy *s, int done)
 {
     if (done < 1 && s->dp > 1 && s->zero < 3) {
@@ -654,11 +669,11 @@ static int next_change(dpar_strategy *s, int done)
 
 /* Lists the changes that would make the plan fit, the smallest first. If no single change suffices,
  * it applies the next general one and tries again. */
-static void say_ways(const options *o, const char *model, const char *machine, const dpar_job *job,
-                     const dpar_strategy *strategy)
+static void print_changes(const options *o, const char *model, const char *machine,
+                          const dpar_job *job, const dpar_strategy *strategy)
 {
     static const char *const name[] = {"", "zero=3", "recompute=full", "mbs=1"};
-    static ways w;
+    static changes w;
     dpar_strategy s = *strategy;
     char before[64] = "";
     size_t used = 0;
@@ -666,7 +681,7 @@ static void say_ways(const options *o, const char *model, const char *machine, c
     if (!job->work->trains || o->json) {
         return;
     }
-    w.n = 0;
+    w.count = 0;
     w.before = before;
     do {
         try_strategies(&w, job, &s);
@@ -678,10 +693,10 @@ static void say_ways(const options *o, const char *model, const char *machine, c
             used += (size_t)snprintf(before + used, sizeof before - used, "%s%s",
                                      used > 0 ? ", " : "", name[done]);
         }
-    } while (w.n == 0 && done > 0);
-    for (i = 0; i < w.n; i++) {
+    } while (w.count == 0 && done > 0);
+    for (i = 0; i < w.count; i++) {
         fprintf(stderr, "%s %5.1f GB with %s\n", i == 0 ? "it would fit:" : "             ",
-                w.of[i].bytes * 1e-9, w.of[i].change);
+                w.list[i].bytes * 1e-9, w.list[i].text);
     }
 }
 
@@ -708,6 +723,7 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
     return 2;
 }
 
+/* --evaluate: prices one strategy. */
 static int run_evaluate(const options *o, const char *words, const char *model, const char *machine)
 {
     static dpar_plan_result p;
@@ -719,24 +735,25 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
                       why.text);
     }
     p.report.rejected = rejected;
-    p.report.rejected_count =
-        o->explain || o->json
-            ? dpar_plan_neighbours(&p.query.job, &p.plan[0], p.report.global_batch, rejected, 12)
-            : 0;
+    if (o->explain || o->json) {
+        p.report.rejected_count =
+            dpar_plan_neighbours(&p.query.job, &p.plan[0], p.report.global_batch, rejected, 12);
+    }
     if (show_all(o, &p.report) != 0) {
         return 2;
     }
     show_memory(o, &p.query.job, &p.plan[0]);
     if (st == DPAR_E_MEMORY) {
         complain(why.text, NULL);
-        say_ways(o, model, machine, &p.query.job, &p.plan[0].strategy);
+        print_changes(o, model, machine, &p.query.job, &p.plan[0].strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Nothing is legal. Prints the rule that the fixed values break on their own, if there is one. */
+/* Prints why nothing is legal: the rule that the fixed values break on their own if there is one,
+ * otherwise the reason of the search. */
 static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planner_desc *q,
                         const char *reason)
 {
@@ -749,7 +766,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planne
         return 2;
     }
     if (s.vp > 1 && !(q->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
-        /* the default of one stage would be the reason given; take the fewest stages possible */
+        /* with the default of one stage vp itself would be refused, so take the fewest stages */
         int gpus = gpus_of(job);
         for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
         }
@@ -762,8 +779,8 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planne
                   st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
 }
 
-/* Marks neighbours that fit and are faster than the best plan: the usual space does not have them.
- */
+/* Marks neighbours that fit and are faster than the best plan, which means that the usual space
+ * does not have them. */
 static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 {
     int i;
@@ -777,17 +794,17 @@ static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 }
 
 /* Prints on how many GPUs the model would fit. */
-static void say_enough(const dpar_plan_query *asked)
+static void print_gpus_needed(const dpar_plan_query *query)
 {
-    long long most = 64LL * gpus_of(&asked->job);
-    dpar_planner_desc q = asked->search;
+    long long most = 64LL * gpus_of(&query->job);
+    dpar_planner_desc q = query->search;
     dpar_plan plan;
-    q.global_batch = asked->batch > 0 ? asked->batch : 0;
+    q.global_batch = query->batch > 0 ? query->batch : 0;
     q.space = DPAR_SPACE_USUAL;
-    if (dpar_plan_smallest(&asked->job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
+    if (dpar_plan_smallest(&query->job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
         DPAR_OK) {
         const int gpus = (int)dpar_strategy_ranks(&plan.strategy);
-        const int node = asked->cluster.gpus_per_node;
+        const int node = query->cluster.gpus_per_node;
         fprintf(stderr, "plan: it fits on %d such GPUs (nodes of %d)\n", gpus,
                 gpus < node ? gpus : node);
     }
@@ -801,9 +818,9 @@ static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule
     int i;
     for (i = 0; i < r->rejected_count; i++) {
         const dpar_plan_rejection *x = &r->rejected[i];
-        const int tells = x->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
-                                              x->seconds > 1.005 * r->plan[0].step.total);
-        if (tells &&
+        const int explains = x->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
+                                                 x->seconds > 1.005 * r->plan[0].step.total);
+        if (explains &&
             (best == NULL || (rule == DPAR_STRATEGY_RULE_MEMORY ? x->bytes_over < best->bytes_over
                                                                 : x->seconds < best->seconds))) {
             best = x;
@@ -833,11 +850,11 @@ static int show_first(const options *o, const dpar_plan_draw_desc *r)
     return 0;
 }
 
-/* Lists the changes that would make a search succeed. They start from a plan that is sharded over
+/* Lists the changes with which a search would succeed. They start from a plan that is sharded over
  * all GPUs and recomputes everything, with tensor parallelism in the node if that needs less
  * memory. */
-static void say_ways_of_search(const options *o, const char *model, const char *machine,
-                               const dpar_job *job)
+static void print_changes_to_plan(const options *o, const char *model, const char *machine,
+                                  const dpar_job *job)
 {
     dpar_strategy s, t;
     dpar_plan plan, other;
@@ -859,15 +876,15 @@ static void say_ways_of_search(const options *o, const char *model, const char *
     if ((st == DPAR_OK || st == DPAR_E_MEMORY) && other.memory.total < plan.memory.total) {
         s = t;
     }
-    say_ways(o, model, machine, job, &s);
+    print_changes(o, model, machine, job, &s);
 }
 
 /* ---- notes ---------------------------------------------------------------------------------- */
 
 enum { SIMULATION_BYTES = 32 * 1024 * 1024 };
 
-/* Simulates the schedules of the plans. If the result differs by more than 2 % from the closed
- * forms, it is noted and decides the order. */
+/* Simulates the schedules of the n plans in `top`. A time that differs by more than 2 % from the
+ * closed forms decides the order; for the first `shown` plans such times and sizes are noted. */
 static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
 {
     static double rate[64], slower[64], larger[64], seconds[64], bytes[64];
@@ -904,8 +921,8 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
     }
     free(memory);
     for (i = 0; i < n && i < shown; i++) {
-        const int time =
-            slower[i] > 0.02 || slower[i]<-0.02, size = larger[i]> 0.02 || larger[i] < -0.02;
+        const int time = slower[i] > 0.02 || slower[i] < -0.02;
+        const int size = larger[i] > 0.02 || larger[i] < -0.02;
         if (!time && !size) {
             continue;
         }
@@ -953,30 +970,36 @@ static double other_rate(const char *model, const char *machine, const char *wor
     return st == DPAR_DONE ? top.step.tokens_per_s_gpu : 0.0;
 }
 
-static void assume(char *text, size_t room, const char *what, const char *other, double rate,
-                   double now)
+/* Appends an assumption and the effect of another choice: "what (other: 12 % slower)". rate and
+ * now: tokens per second with the other choice and with this one; a rate below 0 appends nothing.
+ */
+static void add_assumption(char *text, size_t room, const char *what, const char *other,
+                           double rate, double now)
 {
     const size_t used = strlen(text);
+    double gain;
     if (rate < 0.0) {
         return;
     }
     snprintf(text + used, room - used, "%s%s (%s: ", used > 0 ? ", " : "assumed: ", what, other);
-    now = rate > now ? rate / now - 1.0 : rate > 0.0 ? 1.0 - now / rate : 0.0;
     if (rate <= 0.0) {
         snprintf(text + strlen(text), room - strlen(text), "does not fit)");
-    } else if (now < 0.005 && now > -0.005) {
+        return;
+    }
+    gain = rate > now ? rate / now - 1.0 : 1.0 - now / rate;
+    if (gain < 0.005 && gain > -0.005) {
         snprintf(text + strlen(text), room - strlen(text), "as fast)");
     } else {
         snprintf(text + strlen(text), room - strlen(text), "%.0f %% %s)",
-                 100.0 * (now < 0.0 ? -now : now), now < 0.0 ? "slower" : "faster");
+                 100.0 * (gain < 0.0 ? -gain : gain), gain < 0.0 ? "slower" : "faster");
     }
 }
 
 /* Notes the assumptions on which the result depends, each with the effect of another choice. */
-static void say_assumed(const options *o, const dpar_plan_query *asked, const char *words,
-                        const char *model, const char *machine, const dpar_plan *best)
+static void note_assumptions(const options *o, const dpar_plan_query *query, const char *words,
+                             const char *model, const char *machine, const dpar_plan *best)
 {
-    /* for each stack another one, and another generation of it */
+    /* for each DPAR_MODEL_STACK_*: another stack, another generation, and its name in words */
     static const char *const stack[DPAR_MODEL_STACK_END] = {
         "",      "core", "torch", "core", "torch", "torch", "torch",
         "torch", "core", "core",  "core", "core",  "torch"};
@@ -1007,7 +1030,7 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
         "megatron software of 2021",
         "nemo software of 2024",
         "maxtext software of 2024"};
-    const dpar_workload *w = &asked->work;
+    const dpar_workload *w = &query->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");
     text[0] = 0;
@@ -1015,30 +1038,33 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
         return;
     }
     if (o->precision == NULL && w->trains) {
-        const char *name = asked->cluster.gpu.flops[DPAR_F8] > 0.0 && w->heads > 0 ? "fp8" : "zero";
-        snprintf(what, sizeof what, "precision %s", asked->job.recipe.name);
+        const char *name = query->cluster.gpu.flops[DPAR_F8] > 0.0 && w->heads > 0 ? "fp8" : "zero";
+        snprintf(what, sizeof what, "precision %s", query->job.recipe.name);
         snprintf(other, sizeof other, "precision=%s", name);
-        assume(text, sizeof text, what, name, other_rate(model, machine, words, other), now);
+        add_assumption(text, sizeof text, what, name, other_rate(model, machine, words, other),
+                       now);
     }
     if (o->stack == NULL && w->heads > 0 && w->stack_version >= 1) {
         snprintf(other, sizeof other, "stack=%s", stack[w->stack_version]);
-        assume(text, sizeof text, stack_name[w->stack_version], stack[w->stack_version],
-               other_rate(model, machine, words, other), now);
+        add_assumption(text, sizeof text, stack_name[w->stack_version], stack[w->stack_version],
+                       other_rate(model, machine, words, other), now);
         if (age[w->stack_version][0] != 0) {
             snprintf(other, sizeof other, "stack=%s", age[w->stack_version]);
-            assume(text, sizeof text, "its age", age[w->stack_version],
-                   other_rate(model, machine, words, other), now);
+            add_assumption(text, sizeof text, "its age", age[w->stack_version],
+                           other_rate(model, machine, words, other), now);
         }
     }
     if (o->seq == NULL && w->vocab > 0) {
         snprintf(what, sizeof what, "%.0f tokens a sample", w->tokens);
         snprintf(other, sizeof other, "seq=%.0f", 2.0 * w->tokens);
-        assume(text, sizeof text, what, other + 4, other_rate(model, machine, words, other), now);
+        add_assumption(text, sizeof text, what, other + 4, other_rate(model, machine, words, other),
+                       now);
     }
     if (o->batch == NULL && w->trains) {
-        snprintf(what, sizeof what, "%lld samples a step", (long long)asked->search.global_batch);
-        snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)asked->search.global_batch);
-        assume(text, sizeof text, what, other + 6, other_rate(model, machine, words, other), now);
+        snprintf(what, sizeof what, "%lld samples a step", (long long)query->search.global_batch);
+        snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)query->search.global_batch);
+        add_assumption(text, sizeof text, what, other + 6, other_rate(model, machine, words, other),
+                       now);
     }
     if (best->strategy.ep > 1 && best->strategy.overlap & DPAR_OVERLAP_DEFAULT) {
         dpar_strategy bare = best->strategy;
@@ -1046,9 +1072,10 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
         bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
         if ((w->stack_version == DPAR_MODEL_STACK_NEMO ||
              w->stack_version == DPAR_MODEL_STACK_DEEPEP) &&
-            dpar_plan_price(&asked->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
-            assume(text, sizeof text, "nine tenths of the experts' messages hidden, no measurement",
-                   "none", best->step.total, other_plan.step.total);
+            dpar_plan_price(&query->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
+            add_assumption(text, sizeof text,
+                           "nine tenths of the experts' messages hidden, no measurement", "none",
+                           best->step.total, other_plan.step.total);
         }
     }
     if (text[0] != 0) {
@@ -1056,21 +1083,22 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
     }
 }
 
-static int run_search(const options *o, const dpar_plan_query *asked, const char *words,
+/* Searches, and prints the best plans. */
+static int run_search(const options *o, const dpar_plan_query *query, const char *words,
                       const char *model, const char *machine)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
     dpar_plan_rejection rejected[12];
-    dpar_planner_desc search = asked->search, *q = &search;
-    const dpar_job *job = &asked->job;
+    dpar_planner_desc search = query->search, *q = &search;
+    const dpar_job *job = &query->job;
     dpar_plan_draw_desc r;
     dpar_why why;
-    char said[100];
+    char line[100];
     double since = options_now();
     dpar_status st;
     q->top = top;
-    q->top_capacity = o->top < 8 ? 8 : o->top; /* the simulation may change their order */
+    q->top_capacity = o->top < 8 ? 8 : o->top; /* more, as the simulation may change their order */
     q->front = front; /* costs time in the whole space, so only if it is shown */
     q->front_capacity = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
     st = dpar_planner_init(&p, job, q, &why);
@@ -1091,8 +1119,8 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
     if (st < 0) {
         complain(why.text, NULL);
         if (st == DPAR_E_NONE && !o->json) {
-            say_enough(asked);
-            say_ways_of_search(o, model, machine, job);
+            print_gpus_needed(query);
+            print_changes_to_plan(o, model, machine, job);
         }
     }
     if (p.top_count > 0) {
@@ -1115,17 +1143,17 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
     r.evaluated = p.evaluated;
     r.seconds = options_now() - since;
     if (interrupted) {
-        snprintf(said, sizeof said, "interrupted after %.0f %% of the space: the best so far",
+        snprintf(line, sizeof line, "interrupted after %.0f %% of the space: the best so far",
                  100.0 * p.progress);
-        add_note(said);
+        add_note(line);
     } else if (p.cut > 0) {
-        snprintf(said, sizeof said,
+        snprintf(line, sizeof line,
                  "%.3g configurations more cannot be among these: their bounds say so",
                  (double)p.cut);
-        add_note(said);
+        add_note(line);
     }
     if (p.top_count > 0 && !interrupted) {
-        say_assumed(o, asked, words, model, machine, &top[0]);
+        note_assumptions(o, query, words, model, machine, &top[0]);
     }
     if (p.top_count == 0) {
         r.note = why.text;
@@ -1153,15 +1181,17 @@ static void show_part(const char *name, const char *text)
     }
 }
 
-static int run_recommend(const options *o, const dpar_plan_query *asked, const char *words,
+/* --recommend: prints one strategy and the reason for it. */
+static int run_recommend(const options *o, const dpar_plan_query *query, const char *words,
                          const char *model, const char *machine)
 {
-    const dpar_job *job = &asked->job;
-    const dpar_planner_desc *q = &asked->search;
+    const dpar_job *job = &query->job;
+    const dpar_planner_desc *q = &query->search;
     dpar_advice a;
     dpar_plan_draw_desc r;
     dpar_why why;
     dpar_status st = dpar_plan_recommend(job, q, &a, &why);
+    const char *unit = "tokens";
     if (st == DPAR_E_NONE) {
         return refuse_fixed(o, job, q, why.text);
     }
@@ -1178,16 +1208,16 @@ static int run_recommend(const options *o, const dpar_plan_query *asked, const c
     r.note = st == DPAR_OK ? NULL : why.text;
     if (st == DPAR_OK) {
         simulate(job, &a.plan, 1, 1);
-        say_assumed(o, asked, words, model, machine, &a.plan);
+        note_assumptions(o, query, words, model, machine, &a.plan);
+    }
+    if (job->work->dims > 0) {
+        unit = job->work->tokens <= 1.0 ? "images" : "cells";
     }
     if (!o->json) {
         printf("%s\n  why:       %s\n", a.name, a.why);
         printf("  step:      %.4g s, %.4g %s/s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
-               a.plan.step.total, a.plan.step.tokens_per_s_gpu,
-               job->work->dims == 0       ? "tokens"
-               : job->work->tokens <= 1.0 ? "images"
-                                          : "cells",
-               100.0 * a.plan.step.mfu, a.plan.memory.total * 1e-9);
+               a.plan.step.total, a.plan.step.tokens_per_s_gpu, unit, 100.0 * a.plan.step.mfu,
+               a.plan.memory.total * 1e-9);
         show_part("  fastest:   ", a.fastest);
         show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
         show_part("  warning:   ", a.warning_text);
@@ -1200,7 +1230,7 @@ static int run_recommend(const options *o, const dpar_plan_query *asked, const c
         complain(why.text, NULL);
     }
     if (st == DPAR_E_MEMORY) {
-        say_ways(o, model, machine, job, &a.plan.strategy);
+        print_changes(o, model, machine, job, &a.plan.strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -1209,7 +1239,7 @@ static int run_recommend(const options *o, const dpar_plan_query *asked, const c
 
 static int run(int argc, char **argv)
 {
-    static dpar_plan_query asked;
+    static dpar_plan_query query;
     char words[9000], *model, *machine;
     options o;
     int code = read_options(&o, argc, argv);
@@ -1232,22 +1262,23 @@ static int run(int argc, char **argv)
                         "--evaluate and --fix",
                         NULL);
     }
-    if (!words_of(&o, words, sizeof words) || ask(&o, words, &asked, &model, &machine) != 0) {
+    if (!words_of(&o, words, sizeof words) ||
+        read_query(&o, words, &query, &model, &machine) != 0) {
         return 2;
     }
     if (o.evaluate != NULL) {
         code = run_evaluate(&o, words, model != NULL ? model : o.model,
                             machine != NULL ? machine : o.cluster);
     } else if (o.min_gpus) {
-        dpar_planner_desc q = asked.search;
-        q.global_batch =
-            asked.batch > 0 ? asked.batch : 0; /* the default would be that of the whole machine */
-        code = show_smallest(&o, &asked.job, &q, 1 << 20);
+        dpar_planner_desc q = query.search;
+        /* without --batch it is free, because the default is that of the whole machine */
+        q.global_batch = query.batch > 0 ? query.batch : 0;
+        code = show_smallest(&o, &query.job, &q, 1 << 20);
     } else {
         const char *of = model != NULL ? model : o.model;
         const char *on = machine != NULL ? machine : o.cluster;
-        code = o.recommend ? run_recommend(&o, &asked, words, of, on)
-                           : run_search(&o, &asked, words, of, on);
+        code = o.recommend ? run_recommend(&o, &query, words, of, on)
+                           : run_search(&o, &query, words, of, on);
     }
     free(model);
     free(machine);

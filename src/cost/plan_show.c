@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
- * which may be too small and then only counts. */
+/* Writes plans as a table, in full, as CSV, JSON and SVG. All formats are appended to a dpar_text,
+ * which counts what does not fit, so a caller can measure a report and then allocate it. */
 #include "plan_show.h"
 
 #include "../base/inner.h"
@@ -8,6 +8,7 @@
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
+/* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *t, double s)
 {
     if (s >= 1.0) {
@@ -31,10 +32,14 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
+/* Returns the name of what the workload counts as tokens. */
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
-    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
+    if (w->dims == 0) {
+        return "tokens";
+    }
+    return w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -44,6 +49,7 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
+/* Switches to an ANSI colour, or back with 0, if the report has colours. */
 DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
                                              int32_t colour)
 {
@@ -52,13 +58,19 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_
     }
 }
 
+/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
 static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
-    int32_t i, full = (int32_t)(share * width + 0.5);
+    int32_t i, full = (int32_t)(share * width + 0.5), colour = 32;
     full = full > width ? width : full;
-    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    if (share > 1.0) {
+        colour = 31;
+    } else if (share > 0.9) {
+        colour = 33;
+    }
+    dpari_show_colour(t, r, colour);
     for (i = 0; i < width; i++) {
         dpari_text_char(t, i < full ? '#' : '.');
     }
@@ -66,8 +78,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
- * they add up. *shown gets the bits of the terms. */
+/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
+ * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -97,7 +109,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* Appends what was assumed of the model, one line each. */
+/* Appends the notes of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -109,6 +121,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
+/* Appends the lines above the table: model, machine, batch, software, notes. */
 static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -144,6 +157,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_char(t, '\n');
 }
 
+/* Appends the i-th plan: memory and its bar, time and its bar, rate, MFU, strategy. */
 static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
@@ -163,6 +177,7 @@ static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
+/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
 static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
@@ -218,9 +233,15 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
+    const char *verdict = "";
     if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
+    }
+    if (!p->fits) {
+        verdict = ": does not fit";
+    } else if (p->memory.upper > r->job->cluster->gpu.memory_bytes) {
+        verdict = ": close";
     }
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, ": ");
@@ -229,14 +250,12 @@ static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_show_count(t, p->step.tokens_per_s_gpu);
     dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
                      100.0 * p->step.mfu, p->memory.total * 1e-9,
-                     r->job->cluster->gpu.memory_bytes * 1e-9,
-                     !p->fits                                              ? ": does not fit"
-                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? ": close"
-                                                                           : "");
+                     r->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
+/* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
@@ -254,7 +273,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Appends the front of time against memory: how much slower each plan with less memory is. */
+/* Appends the first plans of the front of time against memory, the fastest first. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -306,6 +325,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+/* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *t, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
@@ -324,7 +344,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* Appends a term of memory in GB or of time in seconds. */
+/* Appends all terms of memory or of time, in GB or in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -334,6 +354,7 @@ static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const
     }
 }
 
+/* Appends a name, its string and the text `then`. */
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
     dpari_text_print(t, "\"%s\": ", name);
@@ -369,6 +390,7 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
+/* Appends two strings, which name the largest terms of memory and of time. */
 static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
@@ -387,6 +409,7 @@ static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const
         100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
 }
 
+/* Appends the memory of one pipeline rank by term. */
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
@@ -459,7 +482,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* Appends the error of a constant, which is known if the constant is a default. */
+/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
+ * of measured points that replace it. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -469,6 +493,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
+/* Appends what is assumed: software, precision, machine, calibration, notes, definitions. */
 static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
@@ -582,18 +607,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
-            dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
-                              : k == DPAR_MEMORY_COUNT ? p->memory.total
-                                                       : p->memory.upper) *
-                                 1e-9);
+        for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->memory.term[k] * 1e-9);
         }
-        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
+        dpari_text_print(t, ",%.7g,%.7g", p->memory.total * 1e-9, p->memory.upper * 1e-9);
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
+            dpari_text_print(t, ",%.7g", p->step.term[k]);
         }
-        dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
-                         p->step.mfu);
+        dpari_text_print(t, ",%.7g,%.7g,%.5g,%.5g\n", p->step.total, p->step.tokens_per_s_gpu,
+                         p->step.tflops_gpu, p->step.mfu);
     }
 }
 
@@ -612,6 +634,7 @@ DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, doub
                      x, y, w, h, fill);
 }
 
+/* Opens a text; the caller appends the text and "</text>". */
 DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
@@ -666,6 +689,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double he
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
+/* Draws the colour and the name of each term that takes at least 0.4 % of some plan's step. */
 static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;
@@ -792,7 +816,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_wrong(why, "format %d: 0 to 5", format);
+    default: return dpari_wrong(why, "format=%d must be 0 to 5 (DPAR_PLAN_DRAW_*)", format);
     }
     return DPAR_OK;
 }

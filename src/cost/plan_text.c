@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Reads a request for a plan from words, then prices or searches as the words say. */
+/* Reads a request for a plan from text. dpar_plan_query_read splits the options into words, then
+ * reads precision, model, machine and strategies in this order. dpar_plan_search also prices the
+ * strategy of evaluate= or searches. The command plan passes its options on as such words. */
 #include "plan_text.h"
 
 #include "../base/inner.h"
 #include "inner.h"
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
+/* The options. The first three take numbers. */
 enum {
     DPARI_ASK_GPUS,
     DPARI_ASK_SEQ,
@@ -28,15 +30,15 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The values of the words: the beginning and the length of each; NULL if it was not given. */
+/* The values of the options: beginning and length of each; NULL if it is not given. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
-    int64_t number[DPARI_ASK_BATCH + 1]; /* -1 if not given */
+    int64_t number[DPARI_ASK_BATCH + 1]; /* values of the first three; -1 if not given */
 } dpari_ask;
 
-/* Returns which word [s, s + n) is, or -1. *value gets the text after '=', or NULL if there is
- * none. */
+/* Returns which option the word [s, s + n) is, or -1. *value gets the text after '=', or NULL if
+ * there is none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
     int32_t i;
@@ -53,7 +55,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns a number of digits only, or -1 if it is not one of `least` to `most`. */
+/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -67,14 +69,15 @@ static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t 
     return n > 0 && v >= least && v <= most ? v : -1;
 }
 
+/* Reads one word, which must be an option that was not given before. */
 static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_why *why)
 {
     const char *value = NULL;
     const int32_t i = dpari_ask_find(s, n, &value);
     if (i < 0 || (value == NULL) != (i == DPARI_ASK_WHOLE)) {
         return dpari_wrong(why,
-                           "'%.*s' is no option of a plan: gpus=, batch=, seq=, precision=, "
-                           "stack=, attention=, fix=, evaluate=, whole",
+                           "'%.*s' is not an option of a plan; known: gpus=, batch=, seq=, "
+                           "precision=, stack=, attention=, fix=, evaluate=, whole",
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
@@ -94,6 +97,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     return DPAR_OK;
 }
 
+/* Reads all words of the options. */
 static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -114,7 +118,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of word `which` is this name, otherwise 0. */
+/* Returns 1 if the value of option `which` is this name, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -123,34 +127,35 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
     return k == a->length[which] && name[k] == 0;
 }
 
+/* Sets the software stack and the attention of a model. */
 static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
 {
-    const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
+    const char *s = a->value[DPARI_ASK_STACK], *attention = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
     if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
         return dpari_say(
             DPAR_E_UNKNOWN, why,
-            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
-            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
-            "'%.*s'",
+            "stack must be megatron, core, torch, compiled or a generation of these: "
+            "llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext (@ and a year may follow); "
+            "not '%.*s'",
             (int32_t)(a->length[DPARI_ASK_STACK]), s);
     }
-    for (i = 1; f != NULL; i++) {
-        if (dpari_attention_name(i)[0] == '?') {
-            return dpari_say(DPAR_E_UNKNOWN, why,
-                             "attention is unfused, flash1 or flash, not '%.*s'",
-                             (int32_t)(a->length[DPARI_ASK_ATTENTION]), f);
-        }
+    if (attention == NULL) {
+        return DPAR_OK;
+    }
+    for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
             m->attention = i;
-            f = NULL;
+            return DPAR_OK;
         }
     }
-    return DPAR_OK;
+    return dpari_say(DPAR_E_UNKNOWN, why, "attention must be unfused, flash1 or flash, not '%.*s'",
+                     (int32_t)(a->length[DPARI_ASK_ATTENTION]), attention);
 }
 
-/* ---- meaning -------------------------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------------------- */
 
+/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
     char name[24];
@@ -160,37 +165,42 @@ static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_
     return dpar_recipe_find(r, name, why);
 }
 
-static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *asked,
+/* Reads the model and builds its workload. The precision must have been read. */
+static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *query,
                                    dpar_why *why)
 {
     dpar_model m;
     const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
     dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
-    st = st == DPAR_OK ? dpari_ask_software(a, &m, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_software(a, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.element == 0 && m.family != DPAR_MODEL_FAMILY_GRID &&
-        asked->job.recipe.compute <= DPAR_TF32) {
-        m.element = 4; /* activations of fp32 training are fp32 */
+        query->job.recipe.compute <= DPAR_TF32) {
+        m.element = 4; /* training in fp32 has activations in fp32 */
     }
     if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
         m.family != DPAR_MODEL_FAMILY_T5) {
-        return dpari_wrong(why,
-                           "seq is the tokens of a language model's sample: this model has none");
+        return dpari_wrong(
+            why, "seq sets the tokens of a language model's sample, but this is no language model");
     }
-    return dpar_workload_init(&asked->work, &m, seq, why);
+    return dpar_workload_init(&query->work, &m, seq, why);
 }
 
-static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *asked,
+/* Reads the machine and resizes it to the option gpus. */
+static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *query,
                                      dpar_why *why)
 {
     const int64_t gpus = a->number[DPARI_ASK_GPUS];
-    dpar_status st = dpar_cluster_read(&asked->cluster, text, dpari_length(text), why);
+    dpar_status st = dpar_cluster_read(&query->cluster, text, dpari_length(text), why);
     if (st == DPAR_OK && gpus > 0) {
-        const int32_t had = dpari_cluster_gpus(&asked->cluster);
-        st = dpar_cluster_resize(&asked->cluster, (int32_t)gpus, why);
-        asked->machine_gpus = gpus > had ? had : 0;
+        const int32_t had = dpari_cluster_gpus(&query->cluster);
+        st = dpar_cluster_resize(&query->cluster, (int32_t)gpus, why);
+        query->machine_gpus = gpus > had ? had : 0;
     }
     return st;
 }
@@ -208,6 +218,8 @@ static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
     return w->trains ? batch : 1;
 }
 
+/* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
+ * change. */
 static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *s,
                                       uint32_t *named, dpar_why *why)
 {
@@ -223,41 +235,55 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
-                                                     const char *options, dpar_plan_query *asked,
+                                                     const char *options, dpar_plan_query *query,
                                                      dpar_why *why)
 {
     dpari_ask a;
     dpar_status st;
-    if (model == NULL || machine == NULL || asked == NULL) {
-        return dpari_wrong(why, "model, machine and where the answer goes: one is NULL");
+    if (model == NULL || machine == NULL || query == NULL) {
+        return dpari_wrong(why, "model, machine or query is NULL");
     }
     st = dpari_ask_words(&a, options, why);
-    dpari_zero(asked, sizeof *asked);
-    asked->job.work = &asked->work;
-    asked->job.cluster = &asked->cluster;
-    st = st == DPAR_OK ? dpari_ask_precision(&a, &asked->job.recipe, why) : st;
-    st = st == DPAR_OK ? dpari_ask_model(&a, model, asked, why) : st;
-    st = st == DPAR_OK ? dpari_ask_machine(&a, machine, asked, why) : st;
-    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_FIX, &asked->search.fixed,
-                                            &asked->search.fixed_fields, why)
-                       : st;
-    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->strategy,
-                                            &asked->strategy_fields, why)
-                       : st;
-    if (st == DPAR_OK) {
-        asked->batch = a.number[DPARI_ASK_BATCH];
-        asked->search.global_batch =
-            asked->batch >= 0 ? asked->batch
-                              : dpari_ask_batch(&asked->work, dpari_cluster_gpus(&asked->cluster));
-        asked->search.space =
-            a.value[DPARI_ASK_WHOLE] != NULL ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
+    dpari_zero(query, sizeof *query);
+    query->job.work = &query->work;
+    query->job.cluster = &query->cluster;
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st;
+    st = dpari_ask_precision(&a, &query->job.recipe, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_model(&a, model, query, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_machine(&a, machine, query, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_strategy(&a, DPARI_ASK_FIX, &query->search.fixed, &query->search.fixed_fields,
+                            why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &query->strategy, &query->strategy_fields, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    query->batch = a.number[DPARI_ASK_BATCH];
+    query->search.global_batch = query->batch;
+    if (query->batch < 0) {
+        query->search.global_batch =
+            dpari_ask_batch(&query->work, dpari_cluster_gpus(&query->cluster));
+    }
+    query->search.space = a.value[DPARI_ASK_WHOLE] != NULL ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
+    return DPAR_OK;
 }
 
 /* ---- the result ----------------------------------------------------------------------------- */
 
-/* Prices the given strategy. Without the option batch its own batch counts. */
+/* Prices the strategy of evaluate=. Without the option batch the strategy may have any batch. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->query;
@@ -266,17 +292,22 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
-        batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
-                        dpari_mul(samples, s->micro_batches, &samples)
-                    ? samples
-                    : 0;
+        batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
+        if (dpari_mul(s->dp, s->micro_batch, &samples) &&
+            dpari_mul(samples, s->micro_batches, &samples)) {
+            batch = samples;
+        }
     }
     p->report.global_batch = batch;
     p->report.evaluated = 1;
     p->report.plan_count = 1;
-    return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why);
 }
 
+/* Searches, and reports the best plans. */
 static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
     dpar_planner_desc q = p->query.search;
@@ -298,7 +329,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (planned == NULL) {
+    if (planned == NULL) { /* which dpar_plan_query_read refuses */
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The search. An odometer walks the outer options, on which the prices of layers depend: tiles, tp,
- * sp, cp, ep, etp, micro-batch. At each of its positions the layers are priced once; inside it
- * loops walk pipelines and recomputation, which price stages, and then ZeRO, offload, shards and
- * overlap, which combine those prices. Bounds at each level leave out what cannot be among the
- * best. */
+/* Searches the strategies of a job. The walk has three levels, because the prices of layers depend
+ * on few options and those of stages on more.
+ *
+ * 1. An odometer walks the outer options: tiles, tp, sp, cp, ep, etp, micro-batch. At each of its
+ *    positions the layers are priced once.
+ * 2. Loops walk pipelines and recomputation, and price the stages.
+ * 3. Loops walk ZeRO, offload, shards and overlap, and combine the prices of the stages.
+ *
+ * Bounds at each level leave out strategies that cannot be among the best. Every strategy is
+ * counted once: as priced, as cut by a bound, or as rejected by a rule. Inner strategies under an
+ * option that breaks a rule are still walked, only to count them.
+ *
+ * The neighbours of a plan, the nearest legal strategy and the smallest machine follow at the end.
+ */
 #include "planner.h"
 
 #include "../base/inner.h"
@@ -27,9 +36,9 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
     int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
-    if (over <= 0.0) {
+    if (over <= 0.0) { /* the GPU suffices, so the host's memory does not */
         return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads %ld.%ld GB a GPU, %d GPUs share %ld GB of a node's memory",
+                         "offloads %ld.%ld GB per GPU, but %d GPUs share %ld GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
@@ -43,8 +52,8 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) come to %ld "
-        "%% less",
+        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
+        "%ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
         (int64_t)share);
 }
@@ -100,20 +109,19 @@ enum {
     DPARI_AXES
 };
 
-/* The layout of state[]: the odometer, the lengths of its axes, the position and the number of
- * positions, the least bytes found, and the rule that counts strategies out (0 if they are priced).
- */
+/* The layout of state[]. The odometer comes first, one entry per axis. */
 enum {
-    DPARI_LENGTH = DPARI_AXES, /* the odometer comes first */
-    DPARI_POSITION = 2 * DPARI_AXES,
-    DPARI_TOTAL,
-    DPARI_NEAREST_BYTES,
-    DPARI_OUT_RULE,
-    DPARI_PRICED /* 1 if the layers of this position are priced */
+    DPARI_LENGTH = DPARI_AXES,       /* the lengths of the axes */
+    DPARI_POSITION = 2 * DPARI_AXES, /* positions of the odometer that are done */
+    DPARI_TOTAL,                     /* number of positions */
+    DPARI_NEAREST_BYTES,             /* 1e6 bytes of the smallest plan that did not fit, or 0 */
+    DPARI_OUT_RULE,                  /* rule by which strategies are counted; 0 prices them */
+    DPARI_PRICED                     /* 1 if the layers of this position are priced */
 };
-/* In place of a rule: legal, but slower than the plans that are kept. */
+/* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
+/* Returns 1 if the search fixes a field, otherwise 0. */
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
@@ -129,7 +137,7 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
         }
     }
     index -= lower;
-    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+    for (d--; d >= 1; d--) { /* the others are n / d, for d from the root down */
         if (n % d == 0 && d != n / d && index-- == 0) {
             return n / d;
         }
@@ -137,11 +145,13 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
     return 0;
 }
 
+/* Returns 2^index, or 0 if that exceeds the limit. */
 static int32_t dpari_power(int32_t index, int64_t limit)
 {
     return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
 }
 
+/* Returns a value, or 0 if it exceeds the limit. */
 static int32_t dpari_up_to(int32_t value, int64_t limit)
 {
     return value <= limit ? value : 0;
@@ -168,7 +178,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+    case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
         return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
     case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
@@ -197,6 +207,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
     }
 }
 
+/* Returns the number of values of an axis, at least 1. */
 static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 {
     int32_t n = 0;
@@ -212,23 +223,24 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
-        int32_t i, best = 0, rest = parts, prime = 2, d;
+        int32_t i, best = 0, rest = parts, d;
         for (d = 2; d <= rest / d; d++) {
             while (rest % d == 0 && rest > d) {
                 rest /= d;
             }
         }
-        prime = rest;
+        /* `rest` is now the greatest prime factor */
         for (i = 1; i < w->dims; i++) {
             if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
                 best = i;
             }
         }
-        tiles[best] *= prime;
-        parts /= prime;
+        tiles[best] *= rest;
+        parts /= rest;
     }
 }
 
+/* Sets the tiles of the odometer's position. */
 static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
 {
     int32_t i;
@@ -304,9 +316,10 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
     if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
         s->overlap = q->fixed.overlap;
-    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+    } else if (whole && p->job.work->trains) { /* explicit, not left to the software */
         s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
+    /* an option without an effect, such as sp with tp=1, is only visited with its first value */
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
@@ -315,9 +328,8 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
 
-/* Returns 1 if a is better than b: by samples per second, then by memory, then by which was found
- * first.
- */
+/* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
+ * Of equal plans the one found first stays in front. */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -327,6 +339,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
     return a->memory.total < b->memory.total * (1.0 - 1e-12);
 }
 
+/* Enters a plan into the best ones if it is among them. */
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
@@ -365,9 +378,8 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
     }
     p->front_count = k;
-    if (p->front_count ==
-        p->front_capacity) { /* drop the inner one nearest in memory to its neighbour */
-        int32_t drop = 1;
+    if (p->front_count == p->front_capacity) {
+        int32_t drop = 1; /* the inner plan whose two neighbours are nearest in memory */
         double best = -1.0;
         for (i = 1; i + 1 < p->front_count; i++) {
             double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
@@ -381,26 +393,29 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
         p->front_count--;
     }
-    for (i = p->front_count++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+    for (i = p->front_count; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
         p->front[i] = p->front[i - 1];
     }
+    p->front_count++;
     p->front[i] = *plan;
 }
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
+/* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(q, field) || value == fixed;
 }
 
+/* Returns the bytes of a GPU that a plan may use. */
 static double dpari_limit(const dpar_planner *p)
 {
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Returns 1 if a ZeRO stage is among the options. The usual space has at most 1 with pipelines,
- * which would gather for every micro-batch. */
+/* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
+ * the higher ones communicate for every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_planner_desc *q = &p->search;
@@ -465,7 +480,7 @@ static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s
     return s->pp > 1 ? 4 : 2;
 }
 
-/* Returns the number of strategies of the data level. */
+/* Returns the number of strategies that dpari_walk_data walks. */
 static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
@@ -490,7 +505,7 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
-    if (bytes <= limit) { /* the host is what is too small */
+    if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
@@ -502,9 +517,8 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 
 /* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
  * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
- * Such plans would be refused, so leaving them out changes nothing. Usual searches with a front
- * price everything.
- */
+ * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
+ * price everything. */
 static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
     const dpar_plan *worst;
@@ -527,13 +541,14 @@ static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
     return p->front_capacity < 2;
 }
 
-/* Prices what differs in overlap only: the memory once, the time of each that fits. */
+/* Prices the strategies that differ only in overlap: their memory, which is the same, and the time
+ * of each if it fits. */
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
                              const dpari_stages *stages, double rate)
 {
     int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
-    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
@@ -563,8 +578,8 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     }
 }
 
-/* Returns 1 if nothing of a ZeRO stage fits, whatever is offloaded and however it is sharded. Then
- * all of it is counted at once; the plan that offloads and shards the most comes nearest. */
+/* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
+ * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -618,8 +633,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     }
 }
 
-/* Sets the micro-batches from the global batch; a free batch has four per stage. Returns 1, or 0 if
- * it does not divide. */
+/* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
+ * free batch has four per stage. */
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
@@ -652,9 +667,9 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* Bounds the speed with these stages: a step takes at least its micro-batches on the slowest stage,
- * the filling and the messages that cannot be hidden, without gradients, optimizer and offload.
- * *bound gets samples per second. */
+/* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
+ * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
+ * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
 static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -666,7 +681,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* this excludes most of them */
+    for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -687,22 +702,24 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
            dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
-/* The prices of layers of one outer position are stored in the planner, not on the stack. Both are
- * plain doubles. */
+/* The prices of the layers are stored in the planner, not on the stack. Both types are plain
+ * doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
+/* Returns the prices of the layers at this outer position. They are computed when the first legal
+ * strategy needs them. */
 static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
 {
     dpari_layers *layers = (dpari_layers *)(void *)p->layers;
-    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+    if (p->state[DPARI_PRICED] == 0) {
         dpari_price_layers(&p->job, s, layers);
         p->state[DPARI_PRICED] = 1;
     }
     return layers;
 }
 
-/* Bounds the samples per second of an outer position, whatever pp and schedule. Each strategy
- * computes every layer once, so on pp ranks the slowest takes at least its share of the sum. */
+/* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
+ * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
                                                  int32_t rest)
 {
@@ -729,7 +746,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
 }
 
-/* Prices the stages of one recomputation, then walks the data level. */
+/* Prices the stages of one recomputation, then walks the third level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
@@ -751,7 +768,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* Returns the number of recomputations that are looked at; a fixed one may be any. */
+/* Returns the end of the recomputations that are tried. A fixed one may be any. */
 static int32_t dpari_walk_recomputes(const dpar_planner *p)
 {
     const dpar_workload *w = p->job.work;
@@ -765,7 +782,7 @@ static int32_t dpari_walk_recomputes(const dpar_planner *p)
 }
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
- * a stage's, and for PyTorch every second product, as its users do. */
+ * those of a stage, and for PyTorch every second product, which its users have as an option. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -793,7 +810,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *
     }
 }
 
-/* Returns 1 if a schedule is tried with this vp: a usual one, or in the whole space any. */
+/* Returns 1 if a schedule is tried with this pp and vp: a usual one, or in the whole space any that
+ * allows them. */
 static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
@@ -816,14 +834,15 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
 }
 
 /* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
- * the last round only, as when 126 layers are cut for 128. With others a chunk waits for longer
- * ones. */
+ * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
+ * ones in every round. */
 static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
 }
 
+/* Walks the chunks per rank and the schedules of one pp. */
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -851,7 +870,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
+/* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
 DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
@@ -880,8 +899,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, i
     }
 }
 
-/* Returns the rule that a position breaks whatever the inner options are. The least expensive
- * checks come first. */
+/* Returns the rule that an outer position breaks whatever the inner options are, or NONE. The least
+ * expensive checks come first. */
 static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
                                            int64_t ranks)
 {
@@ -919,7 +938,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
         ranks = 0;
     }
     rule = dpari_walk_early(p, &s, ranks);
-    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = p->search.gpus;
     }
@@ -950,9 +969,9 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
         (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
         return dpari_wrong(
             why,
-            "the search is for %d GPUs and a global batch of %ld, the cluster has %d "
-            "(resize it)",
-            search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster));
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
     dpari_zero(p, sizeof(*p));
     p->job = *job;
@@ -997,8 +1016,9 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         dpari_walk_position(p);
         p->state[DPARI_POSITION]++;
         p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
-        for (i = 0; i < DPARI_AXES; i++) {
-            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
+        for (i = 0; i < DPARI_AXES; i++) { /* advance the odometer; its first axis is the fastest */
+            p->state[i]++;
+            if (p->state[i] < p->state[DPARI_LENGTH + i]) {
                 break;
             }
             p->state[i] = 0;
@@ -1019,25 +1039,38 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
+/* The changes that make neighbours. Each has two directions: down, then up. */
+enum {
+    DPARI_CHANGE_TP,
+    DPARI_CHANGE_PP,
+    DPARI_CHANGE_MICRO_BATCH,
+    DPARI_CHANGE_ZERO,
+    DPARI_CHANGE_RECOMPUTE,
+    DPARI_CHANGE_VP,
+    DPARI_CHANGE_SHARD,
+    DPARI_CHANGE_EP,
+    DPARI_CHANGE_CP,
+    DPARI_CHANGES
+};
+
 static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
 {
     dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
 /* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
- * changed.
- */
-static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+ * changed. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t change,
                                   int32_t up, dpar_strategy *n, dpar_text *t)
 {
     int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
     int32_t all = s->shard < 1 ? s->dp : s->shard;
-    if (pair == 3) {
+    if (change == DPARI_CHANGE_ZERO) {
         n->zero += up ? 1 : -1;
         dpari_arrow(t, "zero", s->zero, n->zero);
         return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
     }
-    if (pair == 4) {
+    if (change == DPARI_CHANGE_RECOMPUTE) {
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
@@ -1052,44 +1085,46 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
     return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
 }
 
-/* Makes the k-th change of a plan, in words and as a strategy. Returns 1, or 0 if it cannot be
- * made. */
+/* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
+ * cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
-    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
-    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), change = k / 2, up = k % 2, from, *at;
     int64_t model;
     *n = *s;
-    if (pair == 3 || pair == 4 || pair == 6) {
-        return dpari_neighbour_option(job, s, pair, up, n, t);
+    if (change == DPARI_CHANGE_ZERO || change == DPARI_CHANGE_RECOMPUTE ||
+        change == DPARI_CHANGE_SHARD) {
+        return dpari_neighbour_option(job, s, change, up, n, t);
     }
-    switch (pair) {
-    case 0: at = &n->tp; break;
-    case 1: at = &n->pp; break;
-    case 2: at = &n->micro_batch; break;
-    case 5: at = &n->vp; break;
-    case 7: at = &n->ep; break;
+    switch (change) {
+    case DPARI_CHANGE_TP: at = &n->tp; break;
+    case DPARI_CHANGE_PP: at = &n->pp; break;
+    case DPARI_CHANGE_MICRO_BATCH: at = &n->micro_batch; break;
+    case DPARI_CHANGE_VP: at = &n->vp; break;
+    case DPARI_CHANGE_EP: at = &n->ep; break;
     default: at = &n->cp; break;
     }
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
-        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
-        (pair == 8 && job->work->vocab == 0)) {
+        (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
+        (change == DPARI_CHANGE_VP && s->pp == 1) ||
+        (change == DPARI_CHANGE_CP && job->work->vocab == 0)) {
         return 0;
     }
     *at = up ? 2 * from : from / 2;
-    dpari_arrow(t, name[pair], from, *at);
-    if (s->tp <= 1) { /* the first cut of tensors cuts the sequence too */
+    dpari_arrow(t, name[change], from, *at);
+    if (s->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
         n->sp = 1;
     }
     if (n->tp <= 1) {
         n->sp = 0;
     }
-    if (pair == 1) {
+    if (change == DPARI_CHANGE_PP) {
         n->vp = 1;
         n->schedule = DPAR_SCHEDULE_1F1B;
-    } else if (pair == 5) {
+    } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
     model = (int64_t)n->tp * n->cp * n->pp;
@@ -1102,6 +1137,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
 }
 
+/* Appends why a neighbour was not chosen, and sets its rule. */
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
                                  dpar_plan_rejection *r, dpar_text *t)
 {
@@ -1141,7 +1177,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 18 && n < room; k++) {
+    for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
         dpar_plan_rejection *r = &out[n];
         dpar_plan other;
         dpar_text t;
@@ -1154,7 +1190,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also if it is free */
             r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
@@ -1171,8 +1207,9 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
 
 /* ---- nearest legal -------------------------------------------------------------------------- */
 
-enum { DPARI_NEAR = 6 };
+enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
 
+/* Returns the ratio of two degrees, the larger over the smaller. A degree below 1 counts as 1. */
 static double dpari_apart(int32_t a, int32_t b)
 {
     double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
@@ -1182,12 +1219,17 @@ static double dpari_apart(int32_t a, int32_t b)
 /* Lists the divisors of n up to `limit` that are nearest to `want` in ratio, the nearest first. */
 static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
-    int32_t i, k, d, count = 0;
-    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
-        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
-            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
-                break;
-            }
+    int32_t i, count = 0;
+    for (i = 0;; i++) {
+        const int32_t d = dpari_divisor(n, i);
+        int32_t k = count;
+        if (d < 1 || d > limit) {
+            return count;
+        }
+        if (count < DPARI_NEAR) {
+            count++;
+        }
+        for (; k > 0 && dpari_apart(list[k - 1], want) > dpari_apart(d, want); k--) {
             if (k < DPARI_NEAR) {
                 list[k] = list[k - 1];
             }
@@ -1196,7 +1238,6 @@ static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t l
             list[k] = d;
         }
     }
-    return count;
 }
 
 static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
@@ -1205,6 +1246,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
     return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
+/* Returns the greatest common divisor, at least 1. */
 static int32_t dpari_common(int32_t a, int32_t b)
 {
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
@@ -1229,24 +1271,23 @@ DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
+    int32_t options = (a->sp != b->sp) + (a->cp_kind != b->cp_kind) + (a->zero != b->zero) +
+                      (a->schedule != b->schedule) + (a->recompute != b->recompute) +
+                      (a->offload != b->offload);
     double far_apart = 1.0;
     dpari_degrees(a, x);
     dpari_degrees(b, y);
     for (i = 0; i < 10; i++) {
         far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
     }
-    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
-    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
-    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
-    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
-    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
-    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    far_apart *= (double)(1 << options);
     for (i = 0; i < 3; i++) {
         far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
     }
     return far_apart;
 }
 
+/* Returns v, or the end of the range if it is outside. */
 static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 {
     if (v < least) {
@@ -1280,7 +1321,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
 }
 
-/* Sets what follows from the degrees: data parallelism, experts, shards, micro-batches. */
+/* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
+ * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
     const dpar_workload *w = job->work;
@@ -1300,9 +1342,9 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* Tries a strategy as it is and with a plain pipeline. Returns the distance if one is legal and
- * nearer than `best`, otherwise `best`. */
-static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+/* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
+ * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
     int32_t plain;
@@ -1312,7 +1354,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(asked, n);
+        apart = dpari_distance(given, n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -1322,8 +1364,8 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* Tries all degrees near those of the request, with these tiles. */
-static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+/* Tries all degrees near those of the given strategy, with the tiles of `sane`. */
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *given,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
@@ -1343,7 +1385,7 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                 n.cp = cp[j];
                 n.pp = pp[k];
                 dpari_follow(job, &n, left / pp[k], batch);
-                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+                best = dpari_try_near(job, given, &n, batch, best, near_one);
             }
         }
     }
@@ -1376,7 +1418,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
         best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
-        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+        return DPAR_E_NONE; /* *why has the rule that *s breaks */
     }
     *near_one = found;
     return DPAR_OK;
@@ -1384,7 +1426,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* Returns the next size of a machine: parts of a node, then whole nodes. 0 beyond 2^31. */
+/* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
+ * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -1406,7 +1449,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     dpar_planner_desc q = *search;
     dpar_status st;
     resized.cluster = &c;
-    if (c.nics < 1) { /* one node as described: more of them need some network */
+    if (c.nics < 1) { /* a machine of one node; more nodes need some network */
         c.nics = c.gpus_per_node;
         c.nic_Bps = 25e9;
     }
@@ -1427,6 +1470,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     return st;
 }
 
+/* Fixes a field of a search unless it is fixed already. */
 static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
 {
     if (!dpari_fixed(q, field)) {
@@ -1436,9 +1480,9 @@ static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int
 }
 
 /* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
- * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. Only
- * if that misses by less than a quarter it searches everything (without recomputation one layer in
- * flight needs less). */
+ * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. If
+ * that exceeds the limit by less than a quarter, it searches everything, because a single layer in
+ * flight needs less without recomputation. *priced grows if a strategy was legal. */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
@@ -1460,14 +1504,14 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
-    *priced += nearest; /* 0: nothing was legal */
+    *priced += nearest; /* 0 if nothing was legal */
     if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
         return st;
     }
     return dpari_size_search(job, search, gpus, &plan, &nearest, why);
 }
 
-/* Returns a number of GPUs below which not even the state fits. */
+/* Returns a number of GPUs below which not even weights, gradients and optimizer fit. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;
@@ -1513,12 +1557,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
         }
     }
     if (st == DPAR_E_NONE && priced > 0) {
-        return dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus);
+        return dpari_say(DPAR_E_NONE, why, "the job does not fit on %d GPUs or fewer", most_gpus);
     }
     if (st == DPAR_E_NONE) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no number of GPUs up to %d allows what is fixed, at a global batch "
-                         "of %ld",
+                         "no number of GPUs up to %d has a legal strategy with the fixed values "
+                         "and a global batch of %ld",
                          most_gpus, search->global_batch);
     }
     if (st != DPAR_DONE) {

@@ -1,56 +1,60 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Prices the operations of a layer, forward and backward, and sums them into stages. Compute is a
- * share of the peak that depends on the shape; communication is priced by dpar_collective_predict.
- */
+/* Prices the operations of a layer, forward and backward, and sums them into stages. memory.c and
+ * step.c turn the stages into memory and time; the planner keeps the prices of layers while it
+ * walks the options that do not change them.
+ *
+ * Compute runs at a share of the peak that depends on the shape. Communication is priced by
+ * dpar_collective_predict. */
 #include "price.h"
 
 #include "../base/real.h"
 
 /* ---- one operation -------------------------------------------------------------------------- */
 
-/* What the pricing of a layer needs at every operation, computed once. */
+/* The rates and divisors that every operation of a layer needs, computed once. */
 typedef struct dpari_rates {
-    double flop_s;      /* seconds a FLOP of a large matrix product */
-    double wide_s;      /* the same in 16 bits: the head's, whatever the recipe */
-    double casts;       /* bytes moved for each element of a product's operands to make it narrow */
-    double attention_s; /* seconds a FLOP of fused attention, forward */
-    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
-    double byte_s;      /* seconds an HBM byte */
+    double flop_s;      /* seconds per FLOP of a large matrix product */
+    double wide_s;      /* the same in 16 bits, for the head of every recipe */
+    double casts;       /* bytes moved per element of a product's operands to make it narrow */
+    double attention_s; /* seconds per FLOP of fused attention, forward */
+    double vector_s;    /* seconds per FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds per byte of device memory */
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
-    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double rows;        /* query rows in one wave of attention tiles, all heads */
     double lost;        /* waves of attention tiles that are lost */
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
-    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
-    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
-    const dpar_strategy *s;
-    const dpar_workload *w;
+    const dpar_strategy *strategy;
+    const dpar_workload *work;
 } dpari_rates;
 
-/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
- * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
- * lie on (waves + c) with c about a third. */
+/* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
+ * first and the last tile overlap with nothing, so a share of a wave is lost. Measured shapes
+ * (op_efficiency tables) take the time of waves + c, with c about a third. */
 static const double dpari_wave_lost = 0.30;
 /* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
  */
 static const double dpari_conv_share = 0.60;
-/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+/* Grouped products, which are many, short and uneven, reach about this share (medians .65/.75 on
+ * A100, .30/.48 on B200). */
 static const double dpari_grouped_share = 0.70;
-/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
- * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
- * about 0.6 of the later ones. */
+/* Fused attention: the backward takes 2.4 times the forward (it has 2.5 times the products;
+ * measured on A100 and B200), one and a half waves of tiles are lost, and the first generation of
+ * kernels ran at about 0.6 of the rate of the later ones. */
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* Each step of a ring adds a partial output to the sum in 32 bits, and gradients likewise: so many
- * times the bytes of queries and outputs move, forward and backward. ring-flash-attention's zigzag
- * of 8 ranks and 8192 tokens each loses 2.3 and 3.3 ms on H800, 4.8 and 4.8 on A100 (2024): 27 and
- * 33, 38 and 34 bytes an output at 0.8 of the memory's rate. */
+/* Each step of a ring adds a partial output to a sum in 32 bits, and gradients likewise. The bytes
+ * that this moves are these multiples of the bytes of queries and outputs, forward and backward.
+ * ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses 2.3 and 3.3 ms on H800, 4.8 and
+ * 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at 0.8 of the memory's rate. */
 static const double dpari_ring_merge = 7.5;
 static const double dpari_ring_merge_back = 9.0;
-/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+/* The products of unfused attention, batches of [s x d] x [d x s], reach about this share because
+ * their inner width is small. */
 static const double dpari_scores_share = 0.62;
 
 /* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
@@ -70,11 +74,11 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-/* Outputs that a core's registers hold: 16 of four f64 (AVX2). That a last tile of them is lost, as
- * a last wave is on a GPU, is assumed. */
+/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
+ * tile of them is lost like a last wave on a GPU. */
 static const double dpari_core_wave = 64.0;
 
-/* r[0] for layers, r[1] for the head, which stays in 16 bits. */
+/* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
                                       dpari_rates *both)
 {
@@ -95,7 +99,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
     r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
     r.casts = job->recipe.casts;
-    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    /* fused attention stays in bf16 next to 8-bit products, and in fp32 next to those of fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -104,12 +108,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
+    if (g->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
-    /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
-     * and the last piece's is a wave over its own keys alone */
+    /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
+     * wave of the other, so only the last piece loses waves, which are those over its own keys. */
     r.lost = dpari_attention_lost;
     if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= s->cp;
@@ -118,29 +122,34 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
-    r.narrow = job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE ? 1.0
-               : job->recipe.compute == DPAR_F8                   ? 1.03125 / job->work->element
-               : job->recipe.compute == DPAR_F4                   ? 0.5625 / job->work->element
-                                                                  : 1.0;
-    r.s = s;
-    r.w = job->work;
+    r.narrow = 1.0;
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
+        if (job->recipe.compute == DPAR_F8) { /* one byte, and a scale for each 32 elements */
+            r.narrow = 1.03125 / job->work->element;
+        } else if (job->recipe.compute == DPAR_F4) { /* half a byte, a scale for each 16 */
+            r.narrow = 0.5625 / job->work->element;
+        }
+    }
+    r.strategy = s;
+    r.work = job->work;
     both[0] = both[1] = r;
     both[1].flop_s = r.wide_s;
     both[1].casts = 0.0;
 }
 
-/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
- * tokens, unpadded) runs at about a third. */
+/* Tensor cores load 16 bytes at a time. A product whose width is not a multiple of 8 elements, such
+ * as GPT-2's 50257 tokens without padding, runs at about a third of the rate. */
 static const double dpari_unaligned_share = 0.33;
 
+/* Returns 1 if a width is not a multiple of 8. */
 static int dpari_unaligned(double width)
 {
     double eighths = width * 0.125;
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
- * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
+ * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
 static double dpari_split_sum(const dpari_rates *r, double outputs)
 {
     return outputs < r->wave ? outputs / r->wave : 1.0;
@@ -155,14 +164,14 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
     return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
 }
 
-/* How tensor or expert parallelism divides something. */
+/* Returns by how much tensor or expert parallelism divides the bytes of an operation. */
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
     case DPARI_CUT_SEQUENCE: return r->sequence;
     case DPARI_CUT_COLUMN:
     case DPARI_CUT_ROW:
-    case DPARI_CUT_TENSOR: return r->s->tp;
+    case DPARI_CUT_TENSOR: return r->strategy->tp;
     case DPARI_CUT_EXPERT: return 1.0 / r->routed;
     case DPARI_CUT_EXPERT_COLUMN:
     case DPARI_CUT_EXPERT_ROW:
@@ -171,33 +180,36 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     }
 }
 
-/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+/* Prices a matrix product, plain, grouped or of a convolution: its forward, its data gradient and
+ * its weight gradient. */
 static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
-    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, weights;
+    double e = r->work->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPARI_CUT_COLUMN) {
-        n /= r->s->tp;
+        n /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_ROW) {
-        k /= r->s->tp;
+        k /= r->strategy->tp;
     } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
-        n /= r->s->etp;
+        n /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
-        k /= r->s->etp;
+        k /= r->strategy->etp;
     } else if (op->cut == DPARI_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
-         * as many rows as its etp group sent, the fullest expert `capacity` times more */
-        rows *= op->copies * r->w->capacity * r->routed;
+        /* every rank of an expert group computes the tokens of its own experts. If they are
+         * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
+         * times more. */
+        rows *= op->copies * r->work->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
-    /* sequence parallel ranks cast their own tokens, then gather */
+    /* sequence-parallel ranks cast their own tokens and gather afterwards */
     p->forward +=
         rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
     p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
@@ -207,17 +219,20 @@ static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, 
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
-    /* the weight gradient is added into a wide accumulator: read and written once */
-    w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
+    /* the weight gradient is added to a wide accumulator, which is read and written once */
+    weights =
+        op->kind == DPARI_OP_EXPERTS ? op->params / (r->strategy->ep * r->strategy->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + weights * r->accumulate * r->byte_s;
 }
 
+/* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
+ * share of a product. */
 static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *p)
 {
-    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
-    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
-    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
+    double flops = 2.0 * tokens * op->n * op->k / r->strategy->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->strategy->tp / r->rows;
     double t;
     if (op->kind != DPARI_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + r->lost / waves);
@@ -233,29 +248,36 @@ static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
-/* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
+/* Returns nonzero if the bits of a recomputation drop what this operation keeps, otherwise 0. */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpari_layer_op *op)
 {
-    return op->keep == DPARI_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPARI_KEEP_ACTIVATION
-               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                     (op->cut >= DPARI_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPARI_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                            : 0;
+    const int experts = recompute & DPAR_RECOMPUTE_EXPERTS;
+    switch (op->keep) {
+    case DPARI_KEEP_NORM: return recompute & DPAR_RECOMPUTE_NORM;
+    case DPARI_KEEP_ACTIVATION:
+        return (recompute & DPAR_RECOMPUTE_ACTIVATION) || (op->cut >= DPARI_CUT_EXPERT && experts);
+    case DPARI_KEEP_EXPERTS: return experts;
+    default: return 0;
+    }
 }
 
-/* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
- * of attention it keeps both, because attention itself needs the wide one. */
+/* Returns the bytes of its input that a product in 8 or 4 bits keeps, relative to 16 bits. The
+ * output of attention is kept twice, because attention itself needs the wide one. */
 static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 {
-    return op->kind == DPARI_OP_EXPERTS ||
-                   (op->kind == DPARI_OP_GEMM &&
-                    (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION))
-               ? narrow
-           : op->kind == DPARI_OP_GEMM && op->cut == DPARI_CUT_ROW ? 1.0 + narrow
-                                                                   : 1.0;
+    if (op->kind == DPARI_OP_EXPERTS) {
+        return narrow;
+    }
+    if (op->kind != DPARI_OP_GEMM) {
+        return 1.0;
+    }
+    if (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION) {
+        return narrow;
+    }
+    return op->cut == DPARI_CUT_ROW ? 1.0 + narrow : 1.0;
 }
 
+/* Prices one operation and adds it to its layer. */
 static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -275,17 +297,19 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     if (op->keep == DPARI_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
-    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPARI_OP_ATTENTION ? 0.0
-                                          : op->kind == DPARI_OP_STREAM
-                                              ? p->forward - before
-                                              : 0.5 * (p->forward - before);
+    if (op->kind == DPARI_OP_STREAM) {
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += p->forward - before;
+    } else if (op->kind != DPARI_OP_ATTENTION) { /* every second product is kept */
+        p->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (p->forward - before);
+    }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
-    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->work->capacity : 1.0; /* the fullest expert's */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
         save *= dpari_narrowed(op, r->narrow);
     }
-    if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
+    if (r->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
+        dpari_dropped(r->strategy->recompute, op)) {
         double again =
             op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
@@ -297,12 +321,13 @@ static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, doubl
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPARI_CUT_EXPERT) {
-        p->expert_params += op->params / (r->s->ep * r->s->etp);
+        p->expert_params += op->params / (r->strategy->ep * r->strategy->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
-        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
+        /* the bias is not divided */
+        p->params += op->n * op->k / r->strategy->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
-        p->params += op->params / r->s->tp;
+        p->params += op->params / r->strategy->tp;
     } else {
         p->params += op->params;
     }
@@ -339,8 +364,8 @@ DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, 
     t->backward[what][kind] += all * backward;
 }
 
-/* Returns the seconds of one call, and adds its bytes for each time it is made, forward and
- * backward. */
+/* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
+ * the backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                           double bytes, dpari_layer_price *p, double forward, double backward)
 {
@@ -354,57 +379,63 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int3
 }
 
 /* The same, and counts the call in the tally. */
-static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
-                               int32_t kind, double bytes, dpari_layer_price *p, double forward,
-                               double backward)
+static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
+                                  int32_t kind, double bytes, dpari_layer_price *p, double forward,
+                                  double backward)
 {
     dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
     return dpari_spend(job, g, kind, bytes, p, forward, backward);
 }
 
-/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
- * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
- * forward only. Head: backward only. */
+/* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
+ * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
+ * more for the weight gradient. The embedding has only the forward one, the head only the backward
+ * one. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_cluster_group g;
-    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, gather, reduce, forward, backward;
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
     dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
-    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
-    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    p->host_forward += f * launch_s;
-    p->host_backward += b * launch_s;
+    forward = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    backward = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    p->host_forward += forward * launch_s;
+    p->host_backward += backward * launch_s;
     if (!s->sp) {
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p, f, b);
-        p->tp_forward = ag * f;
-        p->tp_backward = ag * b;
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p,
+                                     forward, backward);
+        p->tp_forward = reduce * forward;
+        p->tp_backward = reduce * backward;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
         double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p, gathers,
-                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p, f, b);
-        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
-        p->tp_backward = b * (2.0 * ag + rs);
+        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p,
+                                     gathers, l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p,
+                                     forward, backward);
+        p->tp_forward = forward * (gather + reduce) + (l->kind == DPAR_LAYER_HEAD ? gather : 0.0);
+        p->tp_backward = backward * (2.0 * gather + reduce);
     }
-    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: one maximum, two sums */
         dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
                         tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
-        /* the data gradient's reduction travels while the weight gradient is computed */
+        /* the data gradient is reduced while the weight gradient is computed */
         double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
         p->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
+/* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
+ * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
+ * once in the forward and twice in the backward. */
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
@@ -419,8 +450,8 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL, (kv + qo) / 4.0,
-                                   p, 4.0, 4.0);
+        t = 4.0 * dpari_spend_counted(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL,
+                                      (kv + qo) / 4.0, p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
@@ -432,7 +463,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
-        /* the ring passes blocks while it computes with the one before */
+        /* the ring passes blocks while it computes with the previous one */
         double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
@@ -443,7 +474,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
-/* Returns the expected number of places hit by k balls that fall at random on n places. */
+/* Returns the expected number of different places that k random choices of n places reach. */
 static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
@@ -453,8 +484,8 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
     return n * (1.0 - missed);
 }
 
-/* Returns the number of nodes on which a token's experts can be; if its routing is limited to
- * groups, those of its groups. */
+/* Returns the number of nodes on which a token's experts can be. If routing is limited to some
+ * groups of experts, these are the nodes of those groups. */
 static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
 {
     const double groups = w->expert_groups;
@@ -476,7 +507,7 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
     if (g->nodes < 2) {
@@ -489,8 +520,8 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
-/* Assumed, not measured: a tenth of the experts' messages cannot be hidden, and a fifth of the
- * layer cannot hide any. The command plan notes this assumption where it matters. */
+/* Assumed, not measured: nine tenths of the experts' messages can be hidden, and four fifths of the
+ * layer can hide them. The command plan notes this assumption if it affects the plan. */
 static const double dpari_ep_hidden = 0.9;
 static const double dpari_ep_hides = 0.8;
 
@@ -503,13 +534,14 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
     p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
-/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
- * the ranks of an expert and their outputs summed and scattered. */
+/* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
+ * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
+ * outputs. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_workload_layer *l, double tokens,
                                       dpari_layer_price *p)
 {
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     dpar_cluster_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -525,10 +557,10 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     }
     if (s->etp > 1) {
         dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
-                              1.0, 1.0);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp, p,
-                              1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
+                                 1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp,
+                                 p, 1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -564,6 +596,7 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_wor
     return cells;
 }
 
+/* Prices the halo exchanges of a layer. */
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
                                         const dpar_workload_layer *l, dpari_layer_price *p)
 {
@@ -576,7 +609,7 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     }
     dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
-    g.size = 2; /* neighbours, not the whole group */
+    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
     if (g.nodes > 1) {
         g.nodes = 2;
         g.per_node = 1;
@@ -597,13 +630,15 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
+/* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
+ * tally. */
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
     const dpar_workload_layer *l = &w->layer[i];
     const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
-    const dpar_strategy *s = r->s;
+    const dpar_strategy *s = r->strategy;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
@@ -618,7 +653,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
-    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input, as wide as its output */
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
@@ -630,8 +665,9 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     }
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
+/* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
+ * accumulates in place. It keeps one of each shape: of the products of every block (experts share
+ * one shape), and of the head. */
 static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
                                              int32_t kind)
 {
@@ -645,9 +681,12 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
         const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpari_layer_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPARI_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPARI_CUT_NONE ? 1.0
-                                                     : s->tp;
+            double cut = s->tp;
+            if (op->cut >= DPARI_CUT_EXPERT) {
+                cut = (double)w->experts * s->etp;
+            } else if (op->cut == DPARI_CUT_NONE) {
+                cut = 1.0;
+            }
             sum += op->kind == DPARI_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
@@ -685,17 +724,19 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
-    return fine ? DPAR_OK
-                : dpari_wrong(
-                      why,
-                      "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                      "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
-                      (int32_t)DPAR_FORMAT_COUNT - 1, r->compute);
+    if (fine) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(
+        why,
+        "recipe: weight must be above 0, the bytes 0 to 1000, and compute=%d a format "
+        "of 1 to %d, f64 to f4 (dpar_recipe_find sets all)",
+        r->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-/* Returns the blocks of class i inside [from, to) of the sequence of blocks. */
+/* Returns how many blocks of class i are among the blocks [from, to) of the model. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
     const dpar_workload_layer *l = &w->layer[i];
@@ -704,13 +745,15 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
-/* Computes the blocks of chunk c of `chunks`: equal shares, with the first chunks one longer, so
- * that the last stage, which has the logits, is never the longer one. If the blocks do not divide
- * but two more would, the embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
+/* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
+ * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
+ * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
+ * over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
     int64_t blocks = w->blocks, rest = blocks % chunks;
-    if (w->head_blocks > 0) { /* by work: the last stages are shorter */
+    if (w->head_blocks >
+        0) { /* the head counts as so many blocks, so the last stages are shorter */
         return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
@@ -720,14 +763,13 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Places chunks round the ranks, or in V schedules there and back. */
+/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
-    int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
-                         s->schedule == DPAR_SCHEDULE_V_MIN ||
-                         s->schedule == DPAR_SCHEDULE_DUALPIPEV;
+    int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
+                   s->schedule == DPAR_SCHEDULE_V_MIN || s->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
-    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+    return v_shaped && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
@@ -749,7 +791,8 @@ DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
     return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
 }
 
-/* Adds `count` layers of a class to a stage. */
+/* Adds `count` layers of a class to a stage. again: seconds of a layer's recomputation; kept: bytes
+ * that it keeps. */
 static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                             double count, double again, double kept)
 {
@@ -781,7 +824,7 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
             st->tp += 0.5 * count * p->tp_again;
             st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
                                                            p->kept[mode]);
@@ -796,10 +839,11 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;
     dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
-    /* while one layer is recomputed all of its activations live again */
+    /* while a layer is recomputed, all of its activations exist */
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
+/* Adds the embedding or the head to a stage. */
 static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
@@ -818,8 +862,8 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
         } else {
             dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
-        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
-         * is another rank's */
+        /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
+         * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
             dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
@@ -908,7 +952,7 @@ static int32_t dpari_block_classes(const dpar_workload *w)
     return n;
 }
 
-/* Sums all ranks: every layer once. */
+/* Computes the sum over all ranks, in which every layer occurs once. */
 static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
@@ -930,7 +974,8 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(s, whole);
 }
 
-/* Also adds the ranks next to a mixed one: they are the longest of the pure ones on their side. */
+/* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
+ * on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
@@ -948,7 +993,8 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     for (i = 2; i < out->n; i++) {
         quick = out->of[i].total < out->of[quick].total ? i : quick;
     }
-    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+    for (i = quick; i + 1 < out->n;
+         i++) { /* keeps the order of ranks; the last is the last stage */
         out->of[i] = out->of[i + 1];
     }
     return &out->of[out->n - 1];
@@ -963,7 +1009,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
             dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
-            rank = last - 1; /* all between are as rank 1, or shorter */
+            rank = last - 1; /* the ranks between are like rank 1 or shorter */
         }
     }
     dpari_price_whole(job, s, layers, &out->whole);
@@ -974,6 +1020,6 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
             out->send = dpari_mostf(out->send, layers->of[i].send);
         }
     }
-    /* each TP rank sends its part and the receivers gather it over the fast links */
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
     out->send /= s->tp;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Chooses the plan to recommend. The planner keeps the fastest plan of each kind (kinds.h); of the
- * kinds near the fastest the simplest wins. The rest of the file puts the result into words. */
+/* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
+ * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
+ * of the file puts the result into words. */
 #include "recommend.h"
 
 #include "../base/inner.h"
@@ -9,23 +10,24 @@
 #include "price.h"
 #include "terms.h"
 
-/* ---- what does not fit ---------------------------------------------------------------------- */
+/* ---- what the job needs --------------------------------------------------------------------- */
 
-/* The numbers that decide what fits: bytes of one replica on one GPU. */
+/* The numbers that decide what fits. */
 typedef struct dpari_need {
-    double state;       /* weights, gradients, optimizer of one replica */
-    double activations; /* of one sample, nothing cut, nothing recomputed */
-    double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
-    int32_t gpus, node; /* in all, and of one node */
-    int32_t tp;         /* the widest tensor parallelism inside a node */
+    double state;       /* bytes of weights, gradients and optimizer of one replica */
+    double activations; /* bytes of one sample's, with nothing divided and nothing recomputed */
+    double gpu;         /* bytes of a GPU that a program can use: 90 % */
+    int32_t gpus, node; /* GPUs in all and of one node */
+    int32_t tp;         /* the widest tensor parallelism in a node, or the fixed one */
 } dpari_need;
 
 enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
-/* Sequence parallelism is named from this length on, because only it makes such sequences fit. */
+/* Sequence parallelism is part of the name from this number of tokens on, because without it such
+ * sequences do not fit. */
 static const double dpari_medium_sequence = 16384.0;
 /* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
- * dpari_kind_weight counts 1.6 % of the time, so a kind of parallelism, which has three, nearly
- * counts as much as the limit: fewer kinds are fewer things to go wrong. */
+ * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, nearly the
+ * limit, because with fewer kinds there are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
 /* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
@@ -33,12 +35,14 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
-static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
+/* Returns 1 if the search fixes a field, otherwise 0. */
+static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
 {
-    return (asked->fixed_fields >> field & 1u) != 0;
+    return (search->fixed_fields >> field & 1u) != 0;
 }
 
-static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *asked)
+/* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -57,7 +61,9 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
-    n.tp = dpari_asks(asked, DPAR_STRATEGY_FIELD_TP) ? asked->fixed.tp : n.tp;
+    if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
+        n.tp = search->fixed.tp;
+    }
     return n;
 }
 
@@ -68,22 +74,25 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
  * or pp. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
-    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
+    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2}; /* by the bits of DPARI_KIND_* */
     int32_t i, sum = 0;
     for (i = 0; i < 9; i++) {
         sum += bits >> i & 1 ? weight[i] : 0;
     }
-    return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
+    if (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS) {
+        sum -= 3;
+    }
+    return sum;
 }
 
 /* Walks all usual plans and keeps the best of each kind. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
-                                                              const dpar_planner_desc *asked,
+                                                              const dpar_planner_desc *search,
                                                               dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_status st;
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
@@ -113,7 +122,8 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
     return best;
 }
 
-/* Chooses the plan to recommend: of all near the fastest the best by time and simplicity. */
+/* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
+ * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
     const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
@@ -133,8 +143,8 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     return chosen;
 }
 
-/* Returns the fastest plan that is simpler by more than an option, or NULL if none is worth a line.
- */
+/* Returns the fastest plan that is simpler by more than an option, or NULL if there is none or it
+ * is too slow to mention. */
 static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
@@ -153,6 +163,7 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_ki
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
+/* Appends a part of a name, with its degree if that is above 1. */
 static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
 {
     if (t->used > 0) {
@@ -164,7 +175,19 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
 }
 
-/* "TP=4 + FSDP=4", "DDP", "domain=4 + DDP=2", "PP=4 + FSDP=4". */
+/* Returns the name of data parallelism without sharded weights. */
+static const char *dpari_data_name(const dpar_strategy *s)
+{
+    if (s->zero == 1) {
+        return "DP(ZeRO-1)";
+    }
+    if (s->zero != 0) {
+        return "DP(ZeRO-2)";
+    }
+    return s->tp * s->pp == 1 ? "DDP" : "DP";
+}
+
+/* Writes the name of a plan, such as "TP=4 + FSDP=4", "DDP" or "domain=4 + DDP=2". */
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *s = &plan->strategy;
@@ -190,11 +213,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     if (s->dp > 1 && s->zero == 3) {
         dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
     } else if (s->dp > 1) {
-        dpari_name_part(&t,
-                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
-                        : s->zero == 1 ? "DP(ZeRO-1)"
-                                       : "DP(ZeRO-2)",
-                        s->dp);
+        dpari_name_part(&t, dpari_data_name(s), s->dp);
     }
     if (t.used == 0) {
         dpari_name_part(&t, "one GPU", 1);
@@ -210,6 +229,7 @@ static void dpari_gb(dpar_text *t, double bytes)
     dpar_text_put(t, " GB");
 }
 
+/* Writes why one GPU is not enough, and what a GPU holds with the plan. */
 static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
                              char *why, size_t room)
 {
@@ -219,13 +239,16 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
-                          : n->state < gpu  ? ", and leave too little of one GPU's "
-                                            : ", more than one GPU's ");
-        dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
+            dpar_text_put(&t, ", which one GPU of ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " holds");
-        } else if (n->state >= gpu) {
+        } else if (n->state < gpu) {
+            dpar_text_put(&t, ", and leave too little of one GPU's ");
+            dpari_gb(&t, gpu);
+        } else {
+            dpar_text_put(&t, ", more than one GPU's ");
+            dpari_gb(&t, gpu);
             dpar_text_put(&t, " by ");
             dpari_gb(&t, n->state - gpu);
         }
@@ -255,6 +278,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     }
 }
 
+/* Sets the bit of a warning and appends its text. */
 static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
 {
     a->warnings |= bit;
@@ -262,7 +286,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
 }
 
 /* Lists the common mistakes that the plan makes. */
-static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
+static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *search,
                                   const dpari_need *n, dpar_advice *a)
 {
     const dpar_strategy *s = &a->plan.strategy;
@@ -295,7 +319,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *
         dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
-    if (job->work->trains && s->dp > 1 && asked->global_batch == 0) {
+    if (job->work->trains && s->dp > 1 && search->global_batch == 0) {
         dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
                    "the global batch grows with the GPUs: scale the learning rate with it.");
     }
@@ -325,17 +349,18 @@ static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
     dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
 }
 
-/* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
-static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *asked,
+/* Compares another plan with the chosen one: "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a
+ * pipeline". */
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *search,
                                           const dpari_kind *other, const dpari_kind *chosen,
                                           const dpar_advice *a, dpar_text *t)
 {
     dpar_plan plan;
     char name[DPARI_NAME];
     double ratio = other->seconds / chosen->seconds;
-    (void)dpar_plan_price(job, &other->strategy, asked->global_batch, &plan, NULL, NULL);
+    (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, a->name)) { /* it differs in what the name leaves out */
+    if (dpari_same(name, a->name)) { /* they differ in options that a name does not have */
         dpar_strategy_write(&plan.strategy, t);
     } else {
         dpar_text_put(t, name);
@@ -354,8 +379,8 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
 }
 
-/* Describes the fastest plan, if it is another one, and a simpler one. */
-static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
+/* Describes the fastest plan if it is not the chosen one, and a simpler one if there is one. */
+static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_planner_desc *search,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
 {
@@ -365,23 +390,23 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_plann
     a->slower = chosen->seconds / fastest->seconds - 1.0;
     dpar_text_init(&t, a->fastest, sizeof(a->fastest));
     if (fastest != chosen) {
-        dpari_advice_other(job, asked, fastest, chosen, a, &t);
+        dpari_advice_other(job, search, fastest, chosen, a, &t);
     }
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
     if (simpler != NULL) {
-        dpari_advice_other(job, asked, simpler, chosen, a, &t);
+        dpari_advice_other(job, search, simpler, chosen, a, &t);
     }
 }
 
-/* If something is fixed, replaces the runner-up by what would be recommended otherwise. */
-static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
+/* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search, dpar_advice *a)
 {
     dpar_advice other;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
     double ratio;
     q.fixed_fields = 0;
-    if (asked->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
+    if (search->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
         dpari_same(other.name, a->name)) {
         return;
     }
@@ -396,9 +421,10 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *aske
     dpar_text_put(&t, " a GPU");
 }
 
-/* Finds what comes nearest when nothing fits. Returns DPAR_E_MEMORY with a->plan, or DPAR_E_NONE if
- * nothing is legal. */
-static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
+/* Finds the plan that comes nearest to fitting: the fixed one if something is fixed, otherwise one
+ * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with a->plan, or
+ * DPAR_E_NONE if it is not legal. */
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
@@ -406,13 +432,15 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
-    if (asked->fixed_fields != 0) {
-        s = asked->fixed;
-        one = dpar_strategy_complete(job, &s, asked->fixed_fields, asked->global_batch, NULL);
-        one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
+    if (search->fixed_fields != 0) {
+        s = search->fixed;
+        one = dpar_strategy_complete(job, &s, search->fixed_fields, search->global_batch, NULL);
+        if (one == DPAR_OK) {
+            one = dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL);
+        }
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
-    for (k = 0; k < 2; k++) { /* only sharded over all GPUs, then also with TP in the node */
+    for (k = 0; k < 2; k++) { /* sharded over all GPUs, first without and then with TP in a node */
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -430,23 +458,23 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
 
 /* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
  * would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
     dpar_plan plan;
-    dpar_planner_desc q = *asked;
+    dpar_planner_desc q = *search;
     dpar_text t;
-    if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
-        return dpari_say(DPAR_E_NONE, why, "no way to use %d GPUs with a global batch of %ld",
-                         n->gpus, asked->global_batch);
+    if (dpari_advice_near(job, search, n, a) != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "no legal strategy for %d GPUs and a global batch of %ld", n->gpus,
+                         search->global_batch);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits &&
-        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
+    if (a->plan.fits && a->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no way of %d GPUs divides a global batch of %ld and fits; with another "
-                         "batch it would",
-                         n->gpus, asked->global_batch);
+                         "no strategy for %d GPUs divides a global batch of %ld and fits; with "
+                         "another batch one does",
+                         n->gpus, search->global_batch);
     }
     dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
@@ -460,14 +488,15 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
         dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
                          (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
-    dpari_advice_warnings(job, asked, n, a);
-    dpari_advice_free(job, asked, a);
+    dpari_advice_warnings(job, search, n, a);
+    dpari_advice_free(job, search, a);
     return dpari_say(
         DPAR_E_MEMORY, why,
-        asked->fixed_fields != 0
-            ? "it does not fit on %d GPUs with what is fixed: up to %ld GB a GPU, the GPU has "
-              "%ld GB"
-            : "it does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as it goes, "
+        search->fixed_fields != 0
+            ? "the job does not fit on %d GPUs with the fixed values: up to %ld GB a GPU, the GPU "
+              "has %ld GB"
+            : "the job does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as "
+              "possible, "
               "the GPU has %ld GB",
         n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
@@ -478,32 +507,36 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
                                                     dpar_advice *advice, dpar_why *why)
 {
     dpari_kinds kinds;
+    const dpari_kind *chosen;
     dpari_need n;
     dpar_status st = dpari_workload_check(job->work, why);
-    if (st == DPAR_OK) {
-        st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
     n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
         return dpari_wrong(
-            why, "advice for %d GPUs and a global batch of %ld, but the cluster has %d GPUs",
-            search->gpus, search->global_batch, n.gpus);
+            why,
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, n.gpus, search->global_batch);
     }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);
     }
-    {
-        const dpari_kind *chosen = dpari_kind_choose(&kinds);
-        (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL,
-                              NULL);
-        dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-        dpari_advice_beside(job, search, &kinds, chosen, advice);
-    }
+    chosen = dpari_kind_choose(&kinds);
+    (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL, NULL);
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    dpari_advice_others(job, search, &kinds, chosen, advice);
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_free(job, search, advice);

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Simulates a plan's pipeline with dpar_schedule_simulate. The stages' prices become the times of
- * the schedule's chunks. */
+/* Simulates the pipeline of a plan with dpar_schedule_simulate. Each chunk of the schedule gets the
+ * time and the activations of the layers in it. The result replaces the closed forms of the bubble,
+ * of the messages between stages and of the activations; the other terms of the plan stay.
+ *
+ * Times are in ns. The caller's memory holds the arrays of dpari_sim_rows, then the schedule, then
+ * the memory of the simulation. */
 #include "simulated.h"
 
 #include "../base/inner.h"
@@ -8,20 +12,22 @@
 #include "../schedule/simulate.h"
 #include "terms.h"
 
-/* Times and bytes of each stage of the schedule. The arrays are in the caller's memory. */
+/* The times and bytes of the schedule's stages, which are the chunks of the strategy. */
 typedef struct dpari_sim_rows {
-    int64_t *forward, *input, *weight, *back, *kept;
+    int64_t *forward, *input, *weight; /* ns of forward, input gradient and weight gradient */
+    int64_t *kept, *back;              /* bytes that the forward keeps; minus these */
     dpar_rank_timing *rank;
-    int32_t stages; /* of one chain */
+    int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-static int dpari_sim_chains(const dpar_strategy *s)
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
+static int dpari_sim_second_chain(const dpar_strategy *s)
 {
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
-/* Returns how many micro-batches to simulate: all, or so many that the list stays short and the
- * last group is complete. */
+/* Returns how many micro-batches to simulate: all, or about 100,000 forwards with the last group of
+ * 2 pp micro-batches complete. */
 static int32_t dpari_simulated_micros(const dpar_strategy *s)
 {
     const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
@@ -41,7 +47,7 @@ static double dpari_forward_share(const dpari_stage *st)
 
 /* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
  * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
- * that are recomputed in part. */
+ * that are recomputed in part. held_send: ns that a message adds to forward and backward. */
 static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
                                        double held_send, dpari_sim_rows *c)
 {
@@ -63,20 +69,21 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
             kept += st.kept;
         }
         for (v = 0; v < s->vp; v++) {
-            double scale = 1e9, f, b;
+            double scale = 1e9, share, backward;
             i = (int32_t)dpari_chunk_of(s, r, v);
             dpari_price_stage(job, &each, &layers, i, &st);
             scale *= sum > 0.0 ? rank.total / sum : 0.0;
-            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
-            b = (1.0 - f) * st.total * scale;
-            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
-            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
-            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            share = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            backward = (1.0 - share) * st.total * scale;
+            c->forward[i] = (int64_t)(share * st.total * scale + held_send);
+            /* half of the backward's compute is the weight gradient */
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, backward);
+            c->input[i] = (int64_t)(backward + held_send) - c->weight[i];
             c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
             c->back[i] = -c->kept[i];
         }
     }
-    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(s)); i++) {
         c->forward[i] = c->forward[i - c->stages];
         c->input[i] = c->input[i - c->stages];
         c->weight[i] = c->weight[i - c->stages];
@@ -86,8 +93,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
 }
 
 /* Returns the memory of the rank that needs the most, with the activations that the simulation
- * counts.
- */
+ * counts and 5 % of fragmentation on the difference. */
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
@@ -107,6 +113,7 @@ static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_
     return most;
 }
 
+/* Generates the schedule and simulates it. mem has `bytes` bytes. */
 static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
                                                   int32_t micros, double send,
                                                   dpari_sim_rows *chunks, dpar_timing *timing,
@@ -121,7 +128,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     int64_t need;
     int looped =
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    /* a stack that sends between its computations: ranks stand still meanwhile */
+    /* a software stack that sends between its computations: the ranks wait meanwhile */
     int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
@@ -145,7 +152,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     how.times = &times;
     how.rank = chunks->rank;
     st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule comes before it in the memory */
         why->bytes += need;
     }
     return st;
@@ -172,13 +179,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     if (s->pp == 1) {
         return DPAR_OK;
     }
-    stages = s->pp * s->vp; /* at most the layers */
-    rows = stages * (1 + dpari_sim_chains(s));
+    stages = s->pp * s->vp; /* not more than there are layers */
+    rows = stages * (1 + dpari_sim_second_chain(s));
     head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone take %ld bytes", head);
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -191,7 +198,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages come before it in the memory */
         why->bytes += head;
     }
     if (st != DPAR_OK) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Combines the prices of stages into the time of a step: pipeline, data parallelism, optimizer. */
+/* Combines the prices of stages into the time of a step. The slowest stage sets the pace of the
+ * pipeline, its data-parallel messages and its optimizer follow; the terms add up to the step. The
+ * planner calls dpari_price_step for every strategy that fits. */
 #include "step.h"
 
 #include "../base/real.h"
@@ -15,14 +17,16 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
 
+/* The messages of data parallelism. */
 typedef struct dpari_data {
-    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
-    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
-    double unit;              /* of them the first unit, which nothing hides */
-    double link_bytes, nic_bytes;
-    dpari_tally *tally;
+    double before, after;     /* seconds once per step: gather weights, reduce gradients */
+    double forward, backward; /* seconds in every micro-batch (ZeRO-2 and 3) */
+    double unit;              /* part of `forward`: gather the first unit, which nothing hides */
+    double link_bytes, nic_bytes; /* bytes per step */
+    dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
+/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -34,8 +38,8 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g,
     return c.seconds * calls;
 }
 
-/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
- * `stride` apart, in ZeRO groups of `shard`. */
+/* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
+ * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
 static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
                           int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
@@ -50,7 +54,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
-    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+    if (shard < n) { /* HSDP: the replicas of a shard reduce its gradients */
         dpar_cluster_group_init(&across, job->cluster, n / shard, stride * shard);
         d->after +=
             dpari_data_spend(job, &across, DPAR_CALL_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
@@ -77,6 +81,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
 
+/* Prices the messages of data parallelism of one stage. */
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stage *st, dpari_tally *tally)
 {
@@ -88,7 +93,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     if (!job->work->trains) {
         return d;
     }
-    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    /* the tiles of a sample have the same weights, so their gradients are summed as well */
     dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
                   s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
     en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
@@ -103,13 +108,13 @@ DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s
     (void)dpari_data_time(job, s, st, tally);
 }
 
-/* Returns the part of communication t that compute w does not hide. The hidden part still slows the
- * compute down. */
-static double dpari_exposed(double t, double w, double contention, double *hidden)
+/* Returns the part of the communication that the compute does not hide, plus the time by which the
+ * hidden part slows the compute down. Adds the hidden part to *hidden. */
+static double dpari_exposed(double communication, double compute, double contention, double *hidden)
 {
-    double h = dpari_leastf(t, w);
-    *hidden += h;
-    return t - h + contention * h;
+    double overlap = dpari_leastf(communication, compute);
+    *hidden += overlap;
+    return communication - overlap + contention * overlap;
 }
 
 /* Returns the number of tensors of a block: one for each operation that has parameters. */
@@ -125,40 +130,42 @@ static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
     return n;
 }
 
+/* Sets the time that data parallelism adds to a step. */
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step_cost *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
+    double c = dpari_contention(job), m = s->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
-    /* what hides communication is the time that the compute takes, the host's waits too */
+    /* communication hides behind the time of the compute with its waits for the host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
         double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
-        e += m * dpari_exposed(gathers, forward, c, &hidden);
-        e += m * dpari_exposed(d.backward, backward, c, &hidden);
-        e += m * d.unit;
+        exposed += m * dpari_exposed(gathers, forward, c, &hidden);
+        exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
+        exposed += m * d.unit;
         t->dp_hidden_s += m * hidden;
-        /* what a step does once hides in what the first and the last micro-batch have left */
+        /* messages sent once per step hide in the rest of the first and the last micro-batch */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
-        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
-        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
-        e = d.before + d.after + m * (d.forward + d.backward);
+        exposed = d.before + d.after + m * (d.forward + d.backward);
     }
-    if (s->zero == 3 && d.unit > 0.0) {
-        e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
-             (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    if (s->zero == 3 && d.unit > 0.0) { /* copies of gathered weights and of gradients */
+        exposed += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
+                   (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
-        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
-             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) {
+        /* the host slices and copies each tensor for each rank */
+        exposed += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+                   job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
-    t->term[DPAR_TIME_DP] = e;
+    t->term[DPAR_TIME_DP] = exposed;
     t->link_bytes += d.link_bytes;
     t->nic_bytes += d.nic_bytes;
     t->dp_bytes = d.link_bytes + d.nic_bytes;
@@ -166,14 +173,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 
 /* ---- optimizer and offload ------------------------------------------------------------------ */
 
-/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
- * read and written, the weight written. */
+/* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
+ * its norm, then for the update), master and moments are read and written, the weight is written. A
+ * weight without a master copy is also read. */
 static double dpari_adam_bytes(const dpar_recipe *r)
 {
     return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
            (r->master > 0.0 ? r->weight : 2.0 * r->weight);
 }
 
+/* Sets the time of the optimizer and of offloading. */
 static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_step_cost *t)
 {
@@ -190,16 +199,17 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
     t->term[DPAR_TIME_OPTIMIZER] =
         local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
+         * weights back */
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
         t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
     }
-    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* the state is read and written while the host updates */
         moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
     }
-    /* weights and activations travel while the device computes, over the same link */
+    /* weights and activations are moved while the device computes, over the same link */
     moved =
         (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
         (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
@@ -213,16 +223,18 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 
 /* ---- pipeline ------------------------------------------------------------------------------- */
 
-/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
- * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+/* Returns the idle time of filling and draining the pipeline, as a share of the time of a
+ * micro-batch through all stages but one. These are the schedules' closed forms for input and
+ * weight gradients of equal time. w: share of the forward in a stage's compute. */
 static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST: return 1.0 / vp;
     case DPAR_SCHEDULE_ZB_H1:
-    case DPAR_SCHEDULE_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which
-                        counts only where ranks step their optimizers one by one */
+    case DPAR_SCHEDULE_ZB_2P:
+        /* 2P has the makespan of H1. Its zero bubble is that of each rank's own span, which counts
+         * only if the ranks step their optimizers one by one. */
         return w;
     case DPAR_SCHEDULE_ZBV: return 1.0 / 6.0;
     case DPAR_SCHEDULE_V_HALF: return 0.5;
@@ -233,9 +245,9 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
- * backwards whatever the schedule, weight gradients apart; between them a straight line is assumed,
- * not derived. */
+/* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
+ * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
+ * line is assumed, not derived. */
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
@@ -245,6 +257,7 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
+/* Returns the seconds of a message between stages. Adds the bytes of `times` such messages. */
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step_cost *t, double times)
 {
@@ -271,8 +284,8 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
     return dpari_send_seconds(job, s, stages.send, &t, 0.0);
 }
 
-/* Computes bubble, imbalance and messages. The slowest stage sets the pace; the others wait for it.
- */
+/* Computes bubble, imbalance and messages between stages. The slowest stage sets the pace, and the
+ * others wait for it. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow,
                                 dpar_step_cost *t)
@@ -290,7 +303,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
-    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+    if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
         int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
         int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
         fill *= v * (double)first / (double)blocks;
@@ -311,12 +324,13 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+/* Sets the terms that are sums over the stages. */
 static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)s->micro_batches / s->pp;
     double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* what total has beyond it is the host's floor */
+                    all->halo; /* the rest of all->total is waits for the host */
     t->term[DPAR_TIME_FORWARD] = k * all->forward;
     t->term[DPAR_TIME_BACKWARD] = k * all->backward;
     t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -330,8 +344,7 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
- * in full: all with FULL, half of the products with ALTERNATE, those of the scores with SELECTIVE.
- */
+ * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &w->layer[layer];
@@ -349,6 +362,7 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
     return sum;
 }
 
+/* Sets what follows from the total: rates, FLOP and utilization. */
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                              const dpari_stages *stages, dpar_step_cost *t)
 {
@@ -365,9 +379,9 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                            : 1.0;
         int32_t i;
         for (i = 0; i < w->layers; i++) {
-            again += w->layer[i].kind == DPAR_LAYER_BLOCK
-                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
-                         : 0.0;
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+                again += dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share;
+            }
         }
     }
     t->hardware_flops = t->model_flops + t->samples * again;
@@ -394,7 +408,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     dpari_step_optimizer(job, s, slow, t);
     compute =
         t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
-    /* all who sum their gradients wait for the last of them */
+    /* all ranks that sum their gradients wait for the last of them */
     t->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
         dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Strategies: recipes, the text form, and the rules of what is legal. */
+/* Strategies: the recipes, the text form, and the rules that a legal strategy obeys. The planner
+ * checks every strategy that it prices with dpari_strategy_check. */
 #include "strategy.h"
 
 #include "../base/inner.h"
@@ -26,8 +27,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recom
     }
 }
 
-/* Reads words joined by '+': one of the first four, and bits. Returns -1 if a word does not exist.
- */
+/* Reads words joined by '+': at most one of the four values, and bits. Returns -1 if a word does
+ * not exist or the words cannot be combined. */
 static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
@@ -64,10 +65,11 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 
 /* ---- recipes -------------------------------------------------------------------------------- */
 
-/* weight, gradient, master, moments, gathered, reduced; sources: ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a
- * 16-bit number is read, and written in 8 bits together with a transposed copy. It is read twice if
- * the scale is that of the whole tensor in this step (FSDP's). */
+/* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
+ * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
+ *
+ * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which is 4
+ * bytes. FSDP scales by the whole tensor of this step, so it reads the number twice: 6 bytes. */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -89,8 +91,8 @@ static const struct {
                     {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16, 0},
                     {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8, 4},
                     {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
-                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
-                     * them; beside the narrower one a 16-bit weight */
+                    /* two copies of each weight, by rows and by columns, with a scale for each 32
+                     * (mxfp8) or 16 of them (nvfp4); nvfp4 also keeps a 16-bit weight */
                     {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8, 4},
                     {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4, 4}};
 
@@ -150,6 +152,7 @@ static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
     "offload",     "overlap",
     "tiles"};
 
+/* Returns DPAR_STRATEGY_FIELD_* of a name, which may be short (mbs, m), or -1. */
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
@@ -222,7 +225,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         }
         for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 7 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 7 || k + 1 == n) { /* an unknown name, or nothing after the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -232,7 +235,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
     return bits;
 }
 
-/* Reads tiles from "2x4". */
+/* Reads tiles from "2x4". Returns 0, or -1 if the text is not 1 to 3 numbers of at least 1. */
 static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
 {
     int32_t axis = 0;
@@ -242,7 +245,11 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
         while (k < n && s[k] != 'x') {
             k++;
         }
-        if (axis == 3 || (tiles[axis] = dpari_read_count(s, k)) < 1) {
+        if (axis == 3) {
+            return -1;
+        }
+        tiles[axis] = dpari_read_count(s, k);
+        if (tiles[axis] < 1) {
             return -1;
         }
         axis++;
@@ -252,6 +259,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
+/* Returns the index of the name that the slice is, or -1. */
 static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
@@ -266,47 +274,49 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
 /* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
 static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
 {
-    int32_t *at;
+    int32_t value = -1, least = 0;
     switch (field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT)) >= 0;
+        value = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT);
+        break;
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END)) >
-               0;
+        value = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END);
+        least = 1;
+        break;
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+        if (n > 0) {
+            value = dpari_read_recompute(v, n);
+        }
+        break;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
+    case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
     case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
-    default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
+    default: value = dpari_read_count(v, n); break;
     }
+    *dpari_field_at(s, field) = value;
+    return value >= least;
 }
 
-/* Returns the text about what a field takes, which follows "the value is not one that exists". */
+/* Returns the message for a value that a field does not take. Its argument is name=value. */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
-    case DPAR_STRATEGY_FIELD_CP_KIND:
-        return "'%.*s': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_STRATEGY_FIELD_CP_KIND: return "'%.*s': the value must be ring, ulysses or gather";
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'%.*s': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
-               "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
+        return "'%.*s': the value must be gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-2p, "
+               "zbv, v-half, v-min, dualpipe or dualpipev";
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'%.*s': the value is not one that exists: none, selective, full, alternate, or "
-               "norm, "
-               "activation and experts with '+' between";
+        return "'%.*s': the value must be none, selective, full or alternate, or some of "
+               "selective, norm, activation and experts joined by '+'";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'%.*s': the value is not one that exists: none, or optimizer, weights, activations "
-               "and nvme with '+' between";
+        return "'%.*s': the value must be none, or some of optimizer, weights, activations and "
+               "nvme joined by '+'";
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'%.*s': the value is not one that exists: default, none, or dp, tp and pp with '+' "
-               "between";
+        return "'%.*s': the value must be default, none, or some of dp, tp, pp, ep and shared "
+               "joined by '+'";
     case DPAR_STRATEGY_FIELD_TILES:
-        return "'%.*s': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
-               "as 2x4";
-    default:
-        return "'%.*s': the value is not one that exists: a whole number of 0 to 2147483647 was "
-               "expected";
+        return "'%.*s': the value must be 1 to 3 whole numbers joined by 'x', such as 2x4";
+    default: return "'%.*s': the value must be a whole number of 0 to 2147483647";
     }
 }
 
@@ -330,17 +340,17 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         at += at < bytes;
         if (end == name) {
             return dpari_say(DPAR_E_PARSE, why,
-                             "nothing stands between two commas of '%.*s': name=value was "
-                             "expected",
+                             "'%.*s' has nothing between two commas: name=value is missing",
                              (int32_t)(bytes < 80 ? bytes : 80), text);
         }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
-            return dpari_say(DPAR_E_PARSE, why,
-                             "'%.*s' is no strategy setting; known: tp sp cp cp_kind dp shard "
-                             "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                             "offload overlap tiles, each as name=value",
-                             (int32_t)(end - name), text + name);
+            return dpari_say(
+                DPAR_E_PARSE, why,
+                "'%.*s' is not a setting of a strategy; known: tp sp cp cp_kind dp shard "
+                "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                "offload overlap tiles, each as name=value",
+                (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
             return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
@@ -352,6 +362,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         seen |= (uint32_t)1 << field;
     }
+    /* vp > 1 implies the interleaved schedule unless another one is named */
     if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
         !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
         s.schedule == DPAR_SCHEDULE_1F1B) {
@@ -438,7 +449,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     }
 }
 
-/* ---- legality --------------------------------------------------------------------------------*/
+/* ---- rules ---------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
 {
@@ -452,6 +463,8 @@ DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
 
+/* Sets the rule that a strategy breaks and writes the message. Returns DPAR_E_ARG for a field that
+ * is out of its range, otherwise DPAR_E_DIVIDE. */
 static DPARI_PRINTF(4, 5) dpar_status
     dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form, ...)
 {
@@ -470,45 +483,45 @@ static DPARI_PRINTF(4, 5) dpar_status
 static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
                                                  dpar_why *why)
 {
-    static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
-                                      {DPAR_STRATEGY_FIELD_TP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_CP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_DP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_PP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_VP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_EP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_ETP, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
-                                      {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
-                                      {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
-                                      {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
-                                      {DPAR_STRATEGY_FIELD_SP, 0, 1}};
+    /* `most` is 0 if there is no limit */
+    static const struct {
+        int8_t field, least, most;
+    } range[] = {{DPAR_STRATEGY_FIELD_TP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_CP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_DP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_PP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_VP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_EP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_ETP, 1, 0},
+                 {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
+                 {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
+                 {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                 {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
+                 {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
+                 {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
-    const char *name = NULL;
-    size_t i = 0;
-    int32_t v = 0;
-    for (i = 0; i < sizeof field / sizeof *field; i++) {
-        v = *dpari_field_at(&given, field[i][0]);
-        if (v < field[i][1] || (field[i][2] > 0 && v > field[i][2])) {
+    const char *name;
+    size_t i;
+    int32_t v;
+    for (i = 0;; i++) {
+        v = *dpari_field_at(&given, range[i].field);
+        if (v < range[i].least || (range[i].most > 0 && v > range[i].most) ||
+            i + 1 == sizeof range / sizeof *range) {
             break;
         }
     }
-    i = i < sizeof field / sizeof *field ? i : 0;
+    name = dpari_field_name[range[i].field];
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
-    name = dpari_field_name[field[i][0]];
-    if (field[i][2] > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)field[i][1],
-                           (int32_t)field[i][2]);
+    if (range[i].most > 0) {
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)range[i].least,
+                           (int32_t)range[i].most);
     }
-    if (field[i][1] > 0) {
-        return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);
-    }
-    return dpari_wrong(why, "%s=%d must be at least 0", name, v);
+    return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
 }
 
+/* Checks that every field is in its range. */
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
                                                   dpar_why *why)
 {
@@ -520,14 +533,14 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     if (s->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
-            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
+            "schedule=0: set a schedule, such as DPAR_SCHEDULE_1F1B (dpar_strategy_init does)");
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
         s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
         s->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d, cp_kind=%d: one of them has no name",
-                            s->recompute, s->schedule, s->cp_kind);
+                            "recompute=%d, schedule=%d or cp_kind=%d does not exist", s->recompute,
+                            s->schedule, s->cp_kind);
     }
     return DPAR_OK;
 }
@@ -544,6 +557,8 @@ DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strate
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
+/* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
+ * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
 static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
                                                  int32_t *rule, dpar_why *why)
 {
@@ -562,8 +577,8 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sequence parallelism cuts what tensor parallelism leaves whole: it "
-                            "needs tp > 1 and a sequence (tp=%d)",
+                            "sequence parallelism (sp=1) needs tp > 1 and a model with attention "
+                            "(tp=%d)",
                             s->tp);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
@@ -574,12 +589,15 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
     return DPAR_OK;
 }
 
+/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
            schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
+/* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
+ * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
@@ -588,18 +606,19 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "nothing is recomputed where nothing is trained");
+                            "recompute must be none, because the job has no backward");
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute_layers=%d needs recompute=full and as many of the %d layers",
-                            s->recompute_layers, w->blocks);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_OPTION, why,
+            "recompute_layers=%d needs recompute=full and must be at most %d layers",
+            s->recompute_layers, w->blocks);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=%d x vp=%d needs as many layers, the model has %d", s->pp, s->vp,
-                            w->blocks);
+                            "pp=%d x vp=%d needs at least as many layers, the model has %d", s->pp,
+                            s->vp, w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
@@ -609,12 +628,12 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks a rank: vp=2, not %d", s->vp);
+                            "a V schedule has two chunks per rank: vp=2, not %d", s->vp);
     }
     if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "interleaving needs vp >= 2 (vp=%d) and micro-batches m=%d in equal "
+                            "interleaving needs vp >= 2 (vp=%d) and m=%d micro-batches in equal "
                             "rounds of at least pp=%d",
                             s->vp, s->micro_batches, s->pp);
     }
@@ -623,12 +642,15 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
                                           (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "DualPipe needs m >= 2 pp, and even numbers of both: m=%d, pp=%d",
+                            "DualPipe needs m >= 2 pp, and unless it is DualPipeV an even m and "
+                            "pp: m=%d, pp=%d",
                             s->micro_batches, s->pp);
     }
     return DPAR_OK;
 }
 
+/* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
+ * of the sequence, so that causal attention is the same work on every rank. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -639,7 +661,8 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "2 cp = %ld does not divide %ld tokens", 2 * (int64_t)s->cp, tokens);
+                            "ring attention: 2 cp = %ld does not divide %ld tokens",
+                            2 * (int64_t)s->cp, tokens);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
@@ -653,6 +676,7 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
 static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
                                                   int32_t *rule, dpar_why *why)
 {
@@ -666,11 +690,13 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
                             s->ep, w->experts);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep x etp = %ld does not divide the %ld ranks of a stage (tp cp dp)",
-                            (int64_t)s->ep * s->etp, ranks);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_EP, why,
+            "ep x etp = %ld does not divide the %ld ranks of a stage (tp x cp x dp)",
+            (int64_t)s->ep * s->etp, ranks);
     }
-    if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
+    if (w->experts > 0 && s->tp > 1 &&
+        s->sp == 0) { /* without SP every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
                             w->experts);
@@ -678,6 +704,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     return DPAR_OK;
 }
 
+/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
+ * the halo of its neighbour, which must not reach beyond it. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
                                                 int32_t *rule, dpar_why *why)
 {
@@ -698,8 +726,8 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
                 return dpari_refuse(
                     rule, DPAR_STRATEGY_RULE_TILES, why,
-                    "%d tiles of %ld cells along an axis leave %ld where the grid is "
-                    "coarsest: a tile must hold its neighbour's halo",
+                    "%d tiles along an axis of %ld cells leave %ld cells each in some layer: a "
+                    "tile needs 2, and all of its neighbour's halo",
                     s->tiles[i], w->extent[i], cells);
             }
         }
@@ -707,6 +735,7 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
     return DPAR_OK;
 }
 
+/* Checks shards, the global batch and offloading. */
 static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {
@@ -722,18 +751,21 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp x mbs x m = %ld samples a step, the global batch is %ld", batch,
-                            global_batch);
+                            "dp x mbs x m = %ld samples per step, but the global batch is %ld",
+                            batch, global_batch);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: give host=GB of the cluster");
+                            "offload needs the host's memory: add host=GB to the machine");
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node");
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
+            "offload=%d must be 0 to 15; NVMe (8) needs the optimizer (1) and nvme=GB/s "
+            "of the machine",
+            s->offload);
     }
     return DPAR_OK;
 }
@@ -746,34 +778,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
     dpar_status st = dpari_check_degrees(s, rule, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_tiles(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0
-                 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs",
-                                ranks, gpus)
-                 : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
-                                "cluster has %d GPUs",
-                                gpus);
+    st = dpari_check_tiles(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_tensor(w, s, rule, why);
+    if (ranks != gpus && ranks == 0) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                            "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the cluster "
+                            "has %d GPUs",
+                            gpus);
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_pipeline(w, s, rule, why);
+    if (ranks != gpus) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                            "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs", ranks,
+                            gpus);
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_context(w, s, rule, why);
+    st = dpari_check_tensor(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_experts(w, s, rule, why);
+    st = dpari_check_pipeline(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = dpari_check_data(job, s, global_batch, rule, why);
+    st = dpari_check_context(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
+    st = dpari_check_experts(w, s, rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_check_data(job, s, global_batch, rule, why);
     if (st == DPAR_OK && rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_NONE;
     }
@@ -787,7 +826,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     dpar_strategy one = *s;
     int32_t model;
     one.dp = 1;
-    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    model = dpar_strategy_ranks(&one); /* 0 if a degree is below 1 or they exceed 2^31 - 1 */
     if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Builds a workload from a model: first completes and checks the model, then appends the operations
- * of each class of layers. Sums over the list follow at the end. */
+/* Builds a workload from a model. dpar_workload_init completes and checks the model, appends the
+ * classes of layers of its family, each with its operations, and at last sums parameters and FLOP.
+ *
+ * The numbers of an operation are those of the whole layer and of one token. price.c divides them
+ * by the degrees of parallelism. */
 #include "workload.h"
 
 #include "../base/inner.h"
 #include "inner.h"
 
-/* ---- sums over the list ---------------------------------------------------------------- */
+/* ---- software stacks, names, sums over the list ----------------------------------------- */
 
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
@@ -16,18 +19,22 @@ DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
     return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
-/* Fitted to marked rows of docs/records/accuracy.md: llm-foundry's to those of its H100 table,
- * torchtitan's to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of
- * nemo-long. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to
- * fit: torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have
- * maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its
- * place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4
- * bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
- * reduce-scatter. */
+/* Returns the generation of a stack. Where the numbers come from:
+ *
+ * products, attention, streams, contention: fitted to marked rows of docs/records/accuracy.md,
+ *     llm-foundry to those of its H100 table, torchtitan to the 70B rows in 16 bits, nemo@2024 to
+ *     the shortest and the longest H100 row of nemo-long. PyTorch's attention is FlashAttention-2,
+ *     that of NVIDIA's stacks is cuDNN's. nanotron, maxtext and deepep have no row to fit. nanotron
+ *     has the rates of torch, and deepep is the software of DeepSeek-V3.
+ * overlap: nanotron overlaps tensor parallelism, as its benchmark script sets it.
+ * copies: FSDP2 writes each gathered weight to its place, twice per micro-batch, and its 32-bit
+ *     gradients into one buffer: 2 (2 + 2) + 2 + 4 bytes.
+ * sliced: nanotron's zero.py makes one list entry per tensor and rank, and its trainer does not
+ *     request a reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
-    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* the basic stacks, in order */
     static const dpari_generation age[DPAR_MODEL_STACK_END] = {
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
         {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
@@ -52,7 +59,8 @@ DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
                                    : w->stack);
 }
 
-/* Returns the latest generation of a stack that had begun by a year, or its first one. */
+/* Returns the latest generation of a stack that had begun by a year, or its first one. Of those
+ * that began in the same year it prefers the stack itself. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -122,7 +130,10 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
@@ -132,13 +143,16 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+    if (layer < 0 || layer >= w->layers || w->layer[layer].ops < 1) {
+        return 0.0;
+    }
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+        return w->layer[layer].width_bytes;
+    }
+    for (i = 0; i < w->layer[layer].ops; i++) {
         const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
         int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
-        if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
-            return w->layer[layer].width_bytes;
-        }
     }
     return sum;
 }
@@ -160,14 +174,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     double params = 0.0;
     if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
         w->ops > DPAR_MAX_LAYER_OPS) {
-        return dpari_wrong(why, "a workload needs 1 to 24 layer classes, this has %d", w->layers);
+        return dpari_wrong(why,
+                           "the workload has %d layer classes with %d operations; allowed are 1 to "
+                           "24 with 1 to 320",
+                           w->layers, w->ops);
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
-            return dpari_wrong(why, "layer class %d is empty: count=%d, operations=%d", i, l->count,
-                               l->ops);
+            return dpari_wrong(why,
+                               "layer class %d is empty: count=%d, operations=%d (of 320 in all)",
+                               i, l->count, l->ops);
         }
         params += dpari_layer_params(w, i) * l->count;
     }
@@ -179,6 +197,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
 
 /* ---- building ---------------------------------------------------------------------------- */
 
+/* Appends a class of `count` equal layers without operations. Returns NULL if count is 0 or the
+ * table is full. */
 static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
                                             int32_t count, double tokens, double width_bytes)
 {
@@ -198,8 +218,9 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
-/* Returns how the input that an operation keeps is cut: before a column-parallel product over the
- * sequence, as a norm leaves it; before a row-parallel one as a column-parallel one leaves it. */
+/* Returns how tensor parallelism divides the input that an operation keeps for the backward. The
+ * input of a column-parallel product comes from a norm, which is divided along the sequence. The
+ * input of a row-parallel product comes from a column-parallel one, which divides its output. */
 static int dpari_save_cut(int cut)
 {
     switch (cut) {
@@ -211,7 +232,8 @@ static int dpari_save_cut(int cut)
     }
 }
 
-/* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
+/* Appends an operation to the newest layer. If the table is full it replaces the last one; layers
+ * that are added later then have no operations, which dpari_workload_check refuses. */
 static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpari_layer_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
@@ -236,11 +258,13 @@ static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, doubl
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
     if (cut == DPARI_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
-        op->save_cut = DPARI_CUT_NONE; /* DTensor keeps it gathered */
+        op->save_cut = DPARI_CUT_NONE; /* PyTorch's DTensor keeps the gathered input */
     }
     return op;
 }
 
+/* Appends an element-wise operation with the bytes per token that its forward and its backward move
+ * and that it keeps for the backward. */
 DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
                                                        double touch, double touch_back, double save)
 {
@@ -251,26 +275,27 @@ DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut
     return op;
 }
 
-/* What the software does to the element-wise work of a layer. */
+/* How the model and its software do the element-wise work of a layer. All int32_t are 0 or 1. */
 typedef struct dpari_style {
-    double e;      /* bytes of an element */
-    double norm;   /* bytes a channel that a norm keeps: its input; an RMSNorm in eager steps keeps
-                    * an fp32 copy of it and the 16-bit one before the weight (counted: 6) */
-    double passes; /* element-wise traffic over that of fused kernels */
-    int32_t fused; /* activation and its product in one kernel, rotary without copies */
+    double element; /* bytes of an element */
+    double norm;   /* bytes per channel that a norm keeps: its input; an eager RMSNorm keeps an fp32
+                    * copy of it and the 16-bit one before the weight (6 bytes, counted) */
+    double passes; /* element-wise traffic relative to fused kernels */
+    int32_t fused; /* the activation and its product are one kernel, rotary makes no copies */
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
-    int32_t gated;
+    int32_t gated; /* the MLP has a gate: three matrices */
     int32_t rotary;
-    int32_t rms;
-    int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
+    int32_t rms;    /* norms are RMSNorms */
+    int32_t repeat; /* keys and values are repeated for each query head, and kept that way */
 } dpari_style;
 
+/* Returns the style of a model with the software of its workload. */
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
     int eager = w->stack == DPAR_MODEL_STACK_TORCH;
-    s.e = w->element;
+    s.element = w->element;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_MODEL_FAMILY_GPT && w->stack == DPAR_MODEL_STACK_MEGATRON;
@@ -279,16 +304,18 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.rotary = m->family == DPAR_MODEL_FAMILY_LLAMA;
     s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
     s.rms = m->family == DPAR_MODEL_FAMILY_LLAMA || m->family == DPAR_MODEL_FAMILY_T5;
-    s.norm = eager && s.rms ? s.e + 4.0 : s.e;
+    s.norm = eager && s.rms ? s.element + 4.0 : s.element;
     s.repeat = w->stack >= DPAR_MODEL_STACK_TORCH;
     return s;
 }
 
+/* Appends a norm over h channels: the forward reads and writes them, the backward moves three times
+ * their bytes. */
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
     dpari_layer_op *op =
-        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                         3.0 * s->e * h * s->passes, s->norm * h);
+        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->element * h * s->passes,
+                         3.0 * s->element * h * s->passes, s->norm * h);
     op->params = !s->rms && s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -297,26 +324,32 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
-    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
-                     (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1,
+                     (3.0 * s->element + mask) * h,
+                     (2.0 * s->element * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
-/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them.
- * Bytes an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax
- * out), with dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products
- * themselves read and write is priced with them. */
+/* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
+ * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and
+ * 2 + 2 + 1 for dropout, the backward 6 and 5. Kept are 2 bytes (the softmax's output), with
+ * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What the
+ * products themselves read and write is part of their price. */
 static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
                              double keys, double kept)
 {
-    double cells = heads * keys, e = s->e;
+    double cells = heads * keys, e = s->element;
     dpari_layer_op *op = dpari_add_op(w, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
     op->n = heads * width;
     op->k = keys;
-    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0); /* the range of int16_t */
     op->save = kept;
-    op = dpari_add_stream(
-        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
+    if (s->drop) {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
+                              cells * (5.0 * e + 1.0), cells * (2.0 * e + 1.0));
+    } else {
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
+                              cells * e);
+    }
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 
@@ -330,7 +363,8 @@ static double dpari_keys_seen(double keys, int causal, double window)
     return causal ? 0.5 * keys : keys;
 }
 
-/* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
+/* Appends attention without its projections. width: d_qk + d_v of a head. kept: bytes per token of
+ * queries, keys and values that it keeps. */
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
                                 double keys, int causal, double window, double kept)
 {
@@ -343,10 +377,11 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
     op->n = heads * width;
     op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
-    op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
+    op->save = kept + 4.0 * heads; /* the statistics of the softmax: one fp32 per head */
 }
 
-/* An indexer that scores every key, few heads and narrow, so that attention sees the best ones. */
+/* Appends an indexer if the model has one: a few narrow heads that score every key, so that
+ * attention only sees the best keys. */
 static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
     double width = (double)m->index_heads * m->index_width;
@@ -361,8 +396,8 @@ static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys
     op->k = 0.5 * keys;
 }
 
-/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. window 0:
- * none. */
+/* Appends multi-head or grouped-query attention: norm, QKV, attention, projection, residual. cross
+ * is 1 if its input is not the layer's; window is 0 if there is none. */
 static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
                           int causal, int cross, double window)
 {
@@ -384,15 +419,16 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPARI_KEEP_NORM;
     }
     dpari_add_indexer(w, m, keys);
-    /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
+    /* bias, split into heads and transposes read and write QKV once; rotary adds half of that, in
+     * eager mode all of it */
     dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 6,
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary),
+                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
     dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
-                        s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
-    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
-                     0.0);
-    if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
+                        s->element * (gate + (s->repeat ? 3.0 * q : q + kv)));
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->element * (out + gate),
+                     2.0 * s->element * (out + gate), 0.0);
+    if (m->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
         double groups = m->o_groups > 0 ? m->o_groups : 1.0;
         dpari_add_gemm(w, DPARI_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
         out = groups * m->o_lora;
@@ -400,22 +436,24 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_gemm(w, DPARI_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
-    l->cp_kv_bytes += s->e * kv;
-    l->cp_qo_bytes += 2.0 * s->e * q;
-    l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
+    l->cp_kv_bytes += s->element * kv;
+    l->cp_qo_bytes += 2.0 * s->element * q;
+    l->alternate +=
+        s->element * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* queries, values, output */
 }
 
-/* What a recurrence is made of. */
+/* The sizes of a recurrence. */
 typedef struct dpari_scan {
-    double in;    /* width of its projection */
+    double in;    /* width of its input projection */
     double inner; /* width of its output */
-    double conv;  /* channels of its short convolution */
-    double side;  /* parameters beside */
-    double low;   /* inner width of its low-rank projections, low_n wide in all */
-    double low_n;
-    double chunk; /* tokens of a chunk in matrix products; 0: token by token */
+    double conv;  /* channels of its short convolution; 0 if it has none */
+    double side;  /* parameters outside of matrix products */
+    double low;   /* inner width of its low-rank projections */
+    double low_n; /* sum of their outer widths; 0 if it has none */
+    double chunk; /* tokens per chunk of matrix products; 0 if it works token by token */
 } dpari_scan;
 
+/* Returns the sizes of the model's recurrence. */
 static dpari_scan dpari_scan_of(const dpar_model *m)
 {
     double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
@@ -424,7 +462,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     c.in = 2.0 * di;
     c.inner = c.conv = di;
     switch (m->scan) {
-    case DPAR_MODEL_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+    case DPAR_MODEL_SCAN_MAMBA: /* low-rank: from the channels to dt (h / 16) and back */
         c.low = (double)((m->hidden + 15) / 16);
         c.low_n = 2.0 * di;
         c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
@@ -444,7 +482,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     case DPAR_MODEL_SCAN_KDA:
         c.in = di + 2.0 * gn + a;
         c.conv += 2.0 * gn;
-        c.low = m->scan_width; /* decay and output gate */
+        c.low = m->scan_width; /* of the decay and of the output gate */
         c.low_n = 2.0 * h + di + gn;
         c.side = a + gn;
         c.chunk = 64.0;
@@ -466,12 +504,12 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     return c;
 }
 
-/* A recurrence: norm, projections, short convolution, scan, projection, residual. Kept: what the
- * scan reads, and a state of heads x width x state in fp32 every chunk. */
+/* Appends a recurrence: norm, projections, short convolution, scan, projection, residual. It keeps
+ * what the scan reads, and per chunk one state of heads x width x state numbers in fp32. */
 static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
     dpari_scan c = dpari_scan_of(m);
-    double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
+    double h = m->hidden, e = s->element, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
@@ -487,11 +525,11 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
         op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
-        op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
-                     ? c.chunk
-                     : 0.0; /* solve */
+        if (m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA) {
+            op->k += c.chunk; /* the delta rule solves a triangular system in each chunk */
+        }
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
-    } else { /* 9 FLOP a state */
+    } else { /* token by token: 9 FLOP per state, and a state kept every 128 tokens */
         op = dpari_add_op(w, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
         op->n = 4.5 * c.inner;
         op->k = n > 0.0 ? n : 1.0;
@@ -505,10 +543,10 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     l->tp_regions++;
 }
 
-/* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
+/* Appends multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
 static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys)
 {
-    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
+    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->element;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
@@ -537,10 +575,10 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
 }
 
-/* Norm, up (and gate), activation, down, residual. */
+/* Appends an MLP with f inner channels: norm, up (and gate), activation, down, residual. */
 static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
 {
-    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
+    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->element;
     dpari_layer_op *op;
     dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     dpari_add_gemm(w, DPARI_CUT_COLUMN, up, h, s->biases)->keep = DPARI_KEEP_NORM;
@@ -554,17 +592,19 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     w->layer[w->layers - 1].tp_regions++;
 }
 
-/* Router, permutation, grouped products over the experts of a token, combination; shared experts
- * beside them. */
+/* Appends a mixture of experts: norm, router, permutation, grouped products over the experts of
+ * each token, combination, shared experts, residual. */
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
-    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->element,
+           up = s->gated ? 2.0 * f : f;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_layer_op *op;
     dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     op = dpari_add_gemm(w, DPARI_CUT_SEQUENCE, m->experts, h, 0);
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
-    /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
+    /* gathers and scatters of rows run at about half of the streaming rate (measured), so their
+     * bytes count twice */
     dpari_add_stream(w, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
     op = dpari_add_gemm(w, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
     op->kind = DPARI_OP_EXPERTS;
@@ -581,8 +621,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    /* what experts gave is kept where the router's weights are multiplied in here, and not before
-     * (Megatron-Core) */
+    /* PyTorch multiplies the experts' outputs by the router's weights here, and keeps them for
+     * that; Megatron-Core multiplies earlier */
     dpari_add_stream(w, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
@@ -596,39 +636,42 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
-    l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
+    l->tp_regions += m->shared_ffn > 0; /* ep_bytes has the routed tokens, over ep and etp */
     l->ep_bytes += e * t * h;
 }
 
-/* Token embedding, and learned positions where the model has them. */
+/* Appends the token embedding, and learned positions if the model has them. */
 static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpari_style *s,
                                 double tokens, double positions)
 {
     double h = m->hidden;
     dpari_layer_op *op;
-    dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    dpar_workload_layer *l =
+        dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->element * h);
     if (l == NULL) {
         return;
     }
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->element * h, 3.0 * s->element * h, 0.0);
     op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
     if (m->embed > 0) {
         dpari_add_gemm(w, DPARI_CUT_NONE, h, m->embed, 0);
     }
-    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+    if (m->aside > 0) { /* a second embedding: looked up and projected once for all layers */
         double wide = (double)m->aside * m->layers;
         dpari_add_gemm(w, DPARI_CUT_NONE, wide, h, 0)->params +=
             wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
         dpari_add_gemm(w, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
-                          (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1,
+                          (s->drop ? 3.0 : 0.0) * s->element * h,
+                          (s->drop ? 2.0 : 0.0) * s->element * h, s->drop ? h : 0.0);
     op->params = positions * h;
     l->tp_regions = 1;
 }
 
-/* Final norm, logits, loss. Traffic of the loss, bytes a logit: fp32 copy, maximum, subtraction,
- * exponential, sum and back: 30 + 14 unfused; 4 + 4 in one fused kernel. */
+/* Appends the final norm, the logits and the loss. An unfused loss moves 26 bytes per logit in the
+ * forward (fp32 copy, maximum, subtraction, exponential, sum) and 14 in the backward, a fused one 6
+ * and 4. */
 static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_style *s,
                            double tokens)
 {
@@ -636,10 +679,10 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     int fused = (w->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
                  w->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
                 w->loss != DPAR_MODEL_LOSS_EAGER;
-    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
-                                                     2, 1.75f, 10}; /* of a logit, alive at once */
+    /* bytes per logit that exist at the same time, by DPAR_MODEL_LOSS_* */
+    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14, 6, 4, 2, 1.75f, 10};
     dpari_layer_op *op;
-    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->element * h);
     if (l == NULL) {
         return;
     }
@@ -683,7 +726,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     const int causal = w->causal;
     if (dpari_add_layer(w, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
-                        s->e * m->hidden) == NULL) {
+                        s->element * m->hidden) == NULL) {
         return;
     }
     if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
@@ -715,11 +758,11 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    if (at >= 8) { /* D: dense; E, and what is no letter of these: experts */
+    if (at >= 8) { /* D is dense; E and all other characters are experts */
         *feed = at - 8;
         return DPAR_MODEL_MIXER_NONE;
     }
-    if (at >= 4) { /* small letters mix only */
+    if (at >= 4) { /* lower-case letters only mix */
         *feed = DPAR_MODEL_FFN_NONE;
     }
     return at % 4;
@@ -743,11 +786,14 @@ DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix,
         plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
         m->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
-    if (plain) { /* the first ones dense, then experts: as the model says without this */
+    if (plain) { /* first dense_layers dense ones, then experts: as dpari_build_decoder has it
+                  * without counts */
         dpari_zero(m->kinds, sizeof(m->kinds));
     }
 }
 
+/* Returns 1 if the counts of kinds add up to the layers. They do not if there are none, or if
+ * `layers` changed after they were counted; the pattern then decides again. */
 static int dpari_model_mixed(const dpar_model *m)
 {
     int32_t i, sum = 0;
@@ -757,11 +803,11 @@ static int dpari_model_mixed(const dpar_model *m)
         }
         sum += m->kinds[i];
     }
-    return sum > 0 && sum == m->layers; /* else layers were changed: the pattern again */
+    return sum > 0 && sum == m->layers;
 }
 
-/* Patches in, blocks that see every token of the image, and a projector: in front of the language
- * model, on its first stage. */
+/* Appends a tower if the model has one: patches, blocks that attend to every token of the image,
+ * and a projector. It is in front of the language model, on its first stage. */
 static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
 {
     dpar_model v;
@@ -786,7 +832,7 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     s = dpari_style_of(w, &v);
     dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, &v, &s, m->tower_ffn);
-    for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
+    for (at = l->first; at < w->ops; at++) { /* SCAN is never halved: nothing here is causal */
         if (w->op[at].kind == DPARI_OP_ATTENTION) {
             w->op[at].kind = DPARI_OP_SCAN;
         }
@@ -800,7 +846,8 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     for (at = 0; at < m->tower_mergers; at++) {
         double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
         dpari_layer_op *op;
-        /* of `merge` tokens one: as many products for it */
+        /* `share` tokens are merged into one, so each has that part of the work; the weights are
+         * whole */
         op = dpari_add_gemm(w, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
         op->save /= share;
         op->params = op->n * op->k + op->n;
@@ -814,7 +861,7 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Returns the rows of learned positions: those that are given, or a GPT's, one for each token. */
+/* Returns the rows of learned positions: those of the model, or for a GPT one per token. */
 static double dpari_decoder_positions(const dpar_model *m)
 {
     if (m->positions != 0) {
@@ -846,7 +893,7 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
                        m.layers - dense);
     }
-    if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
+    if (m.mtp > 0) { /* blocks like the last one, and a projection of two vectors to one */
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
                        m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
         dpari_add_gemm(w, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
@@ -854,26 +901,28 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     dpari_add_head(w, &m, &s, seq);
 }
 
-/* ViT and DiT: patches in, blocks that see every token, a light head. */
+/* Builds ViT and DiT: patches, blocks that attend to every token, a small head. */
 static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
 {
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
-    dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_workload_layer *l =
+        dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.element * h);
     dpari_layer_op *op;
     dpari_add_gemm(w, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
-    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
+    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.element * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_MODEL_FAMILY_DIT) {
-        /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
-        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        /* shift, scale and gate of both branches from the condition: 6 h wide, once per sample */
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.element * h, 12.0 * s.element * h,
+                              4.0 * s.element * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
-                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
+                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.element * h);
     dpari_add_norm(w, &s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL) {
         dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
@@ -883,8 +932,9 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Encoder and decoder. One that hears (channels: of its spectrogram) has two convolutions in front,
- * the second of stride 2, and image[0] tokens. */
+/* Builds an encoder and a decoder. If the model reads sound, `channels` are those of its
+ * spectrogram; two convolutions come first, the second of stride 2, and the encoder has image[0]
+ * tokens. */
 static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
 {
     dpari_style s = dpari_style_of(w, m);
@@ -892,22 +942,23 @@ static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
     double heard = m->channels > 0 && m->image[0] > 0 ? (double)m->image[0] : seq, h = m->hidden;
     dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
     if (m->channels > 0) {
-        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
+        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.element * h);
         dpari_add_gemm(w, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
             3.0 * m->channels * h;
     }
-    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.element * h);
     dpari_add_mha(w, m, &s, heard, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * h);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.element * h);
     dpari_add_mha(w, m, &s, seq, 1, 0, 0.0);
     dpari_add_mha(w, m, &s, heard, 0, 1, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     dpari_add_head(w, m, &s, seq);
 }
 
-/* A convolution with its norm and activation. taps = kernel area; grow = input pixels an output
- * pixel (stride 2: 4). Kept: the input, and the norm's input (the activation is the next input). */
+/* Appends a convolution with its norm and activation. taps: area of the kernel; grow: input pixels
+ * per output pixel, 4 for stride 2; reach: depth of its halo, 0 without one. It keeps its input and
+ * the norm's input; the activation is kept as the input of the next one. */
 static void dpari_add_conv(dpar_workload *w, double out, double in, double taps, double grow,
                            int reach)
 {
@@ -933,7 +984,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     }
 }
 
-/* Bottleneck ResNet: 3, 4, 6, 3 blocks (ResNet-50) scaled to m->layers blocks of 4 stages. */
+/* Builds a bottleneck ResNet with the 3, 4, 6 and 3 blocks of ResNet-50; m->layers is not used. */
 static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
 {
     static const int8_t depth[4] = {3, 4, 6, 3};
@@ -974,7 +1025,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
     return c;
 }
 
-/* One half of a U-Net level: `blocks` pairs of convolutions; the first one changes the width. */
+/* Appends one half of a U-Net level: pairs of convolutions. The first one changes the width. */
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
@@ -1005,7 +1056,7 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
         const double width = dpari_level_width(m, level);
         /* the skip and the upsampled coarse level are concatenated */
         dpari_add_level(w, m, "decode", level, 2.0 * width);
-        /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
+        /* the up-convolution from the coarse level to this one: 2 x 2, without a halo */
         dpari_add_conv(w, width, dpari_level_width(m, level + 1), 1.0, 0.25, 0);
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
@@ -1013,7 +1064,7 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
     dpari_add_conv(w, out, m->hidden, 1.0, 1.0, 0);
 }
 
-/* An explicit stencil code: one layer, one pass over the cells a time step. */
+/* Builds an explicit stencil code: one layer, which passes over the cells once per time step. */
 static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
     double e = w->element,
@@ -1036,9 +1087,10 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
+/* Checks the sizes of a transformer and completes head_width, kv_heads and ffn. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
-    if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
+    if (m->scan > 0 && m->heads == 0) { /* a model of recurrences only has no attention heads */
         m->heads = m->kv_heads = 0;
     } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
         return dpari_wrong(why,
@@ -1060,21 +1112,23 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     }
     if (m->ffn < 1) {
         if (m->hidden > INT32_MAX / 4) {
-            return dpari_say(DPAR_E_RANGE, why, "hidden=%d is too large", m->hidden);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "hidden=%d is too large for ffn = 4 hidden (give ffn)", m->hidden);
         }
         m->ffn = 4 * m->hidden;
     }
     return DPAR_OK;
 }
 
+/* Checks the image of a vision model. For other transformers sets seq, and checks it and vocab. */
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
             return dpari_wrong(
                 why,
-                "image=%dx%d needs a patch of at least 1 that fits in it, and channels: "
-                "patch=%d, channels=%d",
+                "image=%dx%d: patch=%d must be at least 1 and fit into the image, channels=%d "
+                "must be at least 1",
                 m->image[0], m->image[1], m->patch, m->channels);
         }
         return DPAR_OK;
@@ -1087,6 +1141,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Checks and completes experts, latent attention, windows, recurrences and the tower. */
 DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
@@ -1097,10 +1152,13 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->expert_ffn = m->ffn;
     }
     if (m->dense_layers > m->layers) {
-        return dpari_wrong(why, "dense_layers=%d of layers=%d", m->dense_layers, m->layers);
+        return dpari_wrong(why, "dense_layers=%d must be at most layers=%d", m->dense_layers,
+                           m->layers);
     }
     if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
-        return dpari_wrong(why, "latent attention (kv_lora=%d) needs qk_width and v_width: %d, %d",
+        return dpari_wrong(why,
+                           "latent attention (kv_lora=%d) needs qk_width and v_width of at least "
+                           "1, not %d and %d",
                            m->kv_lora, m->qk_width, m->v_width);
     }
     if (!dpari_model_mixed(m)) {
@@ -1115,8 +1173,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
         return dpari_wrong(why,
-                           "%d layers have a window and %d a scan: window=%d, scan=%d (1 to 8)",
-                           sees, scans, m->window, m->scan);
+                           "%d layers with a window need window=%d of at least 1, %d with a scan "
+                           "need scan=%d of 1 to 8",
+                           sees, m->window, scans, m->scan);
     }
     if (m->scan > 0) {
         m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
@@ -1134,11 +1193,13 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
-        return dpari_wrong(why, "capacity must be a number of at least 1");
+        return dpari_wrong(why, "capacity must be 0 or a finite number of at least 1");
     }
     return DPAR_OK;
 }
 
+/* Checks a conv net and completes kernel and blocks_per_level. Each side of the image must have a
+ * cell on the coarsest level. */
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
     int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
@@ -1148,10 +1209,10 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
         if (m->levels < 1 || m->levels > 8) {
             return dpari_wrong(why, "levels=%d must be 1 to 8", m->levels);
         }
-        /* four operations a block, down and up; two between levels and for the head */
+        /* four operations per block, on the way down and up; two between levels and for the head */
         most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
-            return dpari_wrong(why, "blocks_per_level=%d of %d levels: at most %d",
+            return dpari_wrong(why, "blocks_per_level=%d with levels=%d must be at most %d",
                                m->blocks_per_level, m->levels, most);
         }
         shrink = (int32_t)1 << (m->levels - 1);
@@ -1159,13 +1220,13 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
         return dpari_wrong(
             why,
-            "a conv net needs hidden=%d, channels=%d of at least 1 and an image of at "
-            "least %d cells a side",
-            m->hidden, m->channels, shrink);
+            "hidden=%d and channels=%d must be at least 1, the sides of image=%dx%d at least %d",
+            m->hidden, m->channels, m->image[0], m->image[1], shrink);
     }
     return DPAR_OK;
 }
 
+/* Checks a grid solver and completes its fields. */
 static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 {
     int64_t cells = 1;
@@ -1173,13 +1234,15 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < 3; i++) {
         m->extent[i] = i < m->dims ? m->extent[i] : 1;
         if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
-            return dpari_wrong(why, "grid axis %d has %ld cells", i, m->extent[i]);
+            return dpari_wrong(why,
+                               "grid axis %d has %ld cells; the grid needs 1 to 2^63 - 1 in all", i,
+                               m->extent[i]);
         }
     }
     m->fields = m->fields > 0 ? m->fields : 1;
     m->halo = m->halo > 0 ? m->halo : 1;
     m->element = m->element > 0 ? m->element : 4;
-    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
+    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) { /* to the end if all are narrower */
     }
     if (m->dims > 0 && i == m->dims) {
         return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells", m->halo,
@@ -1190,12 +1253,13 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     }
     if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
         !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
-        return dpari_wrong(why, "flops and bytes a cell must be numbers of at least 0");
+        return dpari_wrong(
+            why, "flops_per_cell and bytes_per_cell must be finite numbers of at least 0");
     }
-    if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
+    if (m->bytes_per_cell <= 0.0) { /* every field is read once and written once */
         m->bytes_per_cell = 2.0 * m->fields * m->element;
     }
-    if (m->flops_per_cell <= 0.0) { /* a multiply and an add a neighbour and field */
+    if (m->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
         m->flops_per_cell = 2.0 * (2.0 * m->dims * m->halo + 1.0) * m->fields;
     }
     return DPAR_OK;
@@ -1206,7 +1270,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 /* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *m)
 {
-    /* integers stand in runs, with real and longer ones between them */
+    /* the fields of type int32_t are in three runs, with fields of other types between them */
     static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
                                      {DPARI_AT(q_lora), DPARI_AT(extent)},
                                      {DPARI_AT(attention), DPARI_AT(pattern)}};
@@ -1228,13 +1292,14 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_wrong(why, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
+        return dpari_wrong(why,
+                           "the model has no family: set family, such as DPAR_MODEL_FAMILY_GPT");
     }
     if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
-        return dpari_wrong(why, "family %d does not exist", m->family);
+        return dpari_wrong(why, "family=%d is not one of DPAR_MODEL_FAMILY_*", m->family);
     }
     if (dpari_model_negative(m) < 0) {
-        return dpari_wrong(why, "a number of the model is %d: at least -1",
+        return dpari_wrong(why, "a field of the model is %d; none may be below -1",
                            dpari_model_negative(m));
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
@@ -1242,14 +1307,15 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     }
     if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
         m->loss >= DPAR_MODEL_LOSS_END) {
-        return dpari_wrong(why, "attention=%d, stack=%d, loss=%d: one does not exist", m->attention,
-                           m->stack, m->loss);
+        return dpari_wrong(why, "attention=%d, stack=%d or loss=%d is not one of DPAR_MODEL_*",
+                           m->attention, m->stack, m->loss);
     }
     if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
         m->tower_layers > 1000000) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: at most 1000000",
-                         m->layers, m->decoder_layers, m->mtp, m->tower_layers);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: each at most 1000000",
+            m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
     if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return dpari_model_grid(m, why);
@@ -1269,6 +1335,7 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     return dpari_model_experts(m, why);
 }
 
+/* Returns the tokens, pixels or cells of a sample. A sample of a ResNet counts as one. */
 static double dpari_model_samples_tokens(const dpar_model *m)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
@@ -1284,8 +1351,8 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-/* Returns the loss that a stack has if the model names none. The library of the first fused
- * attention has a fused loss, which its users took with it. */
+/* Returns the loss that a stack has if the model names none. The library with the first fused
+ * attention also has a fused loss, so a model with the one is assumed to use the other. */
 static int32_t dpari_loss_of(const dpar_workload *w)
 {
     switch (w->stack) {
@@ -1298,6 +1365,7 @@ static int32_t dpari_loss_of(const dpar_workload *w)
                                                        : DPAR_MODEL_LOSS_EAGER;
 }
 
+/* Fills in all fields of a workload except its layers and the sums over them. */
 DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
@@ -1347,7 +1415,7 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_mode
     }
 }
 
-/* Returns how many blocks have as much work in products as the head. */
+/* Returns the number of blocks whose matrix products are as much work as those of the head. */
 static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
 {
     double head = 0.0, block = 0.0;
@@ -1356,14 +1424,15 @@ static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
         double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
         for (k = 0; k < w->layer[i].ops; k++) {
             const dpari_layer_op *op = &w->op[w->layer[i].first + k];
-            *to += op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
-                       ? op->n * op->k * op->copies * w->layer[i].count
-                       : 0.0;
+            if (op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED) {
+                *to += op->n * op->k * op->copies * w->layer[i].count;
+            }
         }
     }
     return block > 0.0 ? (int32_t)(head * w->blocks / block + 0.5) : 0;
 }
 
+/* Numbers the blocks and sums blocks, parameters and FLOP over the layers. */
 static void dpari_workload_totals(dpar_workload *w)
 {
     int32_t i, k;
@@ -1378,13 +1447,13 @@ static void dpari_workload_totals(dpar_workload *w)
         }
         for (k = 0; k < l->ops; k++) {
             const dpari_layer_op *op = &w->op[l->first + k];
-            double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
-            if (op->kind == DPARI_OP_ATTENTION) {
-                attention += w->causal ? 2.0 * f : f;
+            double flop = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
+            if (op->kind == DPARI_OP_ATTENTION) { /* k of causal attention is half of the keys */
+                attention += w->causal ? 2.0 * flop : flop;
             } else if (op->kind == DPARI_OP_SCORES) {
-                attention += f;
+                attention += flop;
             } else {
-                plain += f;
+                plain += flop;
             }
         }
         w->params += dpari_layer_params(w, i) * l->count;
@@ -1396,7 +1465,7 @@ static void dpari_workload_totals(dpar_workload *w)
     if (dpari_age(w)->by_work) {
         w->head_blocks = dpari_head_blocks(w);
     }
-    if (w->trains) { /* backward: twice the forward */
+    if (w->trains) { /* the backward has twice the FLOP of the forward */
         w->model_flops_full *= 3.0;
         w->model_flops_causal *= 3.0;
     }

@@ -256,11 +256,11 @@ typedef struct dpar_model {
     int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
     int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
     int32_t dims, fields, halo;                      /* GRID */
-    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
+    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
     int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
     int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
     int32_t inference;          /* 1 for forward only */
     int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
     int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
@@ -272,7 +272,7 @@ typedef struct dpar_model {
     int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
+        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
     int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */

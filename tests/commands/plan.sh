@@ -99,7 +99,7 @@ awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
 expect 2 'deep' "$work/deep.json" --cluster dgx-h100
 printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/huge.json"
 expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
-expect 2 'layers=2000000000, decoder_layers=0, mtp=0, tower_layers=0: at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'layers=2000000000, decoder_layers=0, mtp=0, tower_layers=0: each at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'parameters' gpt:layers=1000000,hidden=262144000,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
 expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
@@ -109,19 +109,19 @@ expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --min-gpus --recomme
 expect 2 'sp=1: tp=8 x cp=1 does not divide 8191 tokens' llama-3-8b,seq=8191 --cluster 8xdgx-h100 --evaluate dp=8,tp=8,sp=1,mbs=1
 expect 2 'needs recompute=full' llama-3-8b --cluster dgx-h100 --evaluate dp=8,recompute_layers=9
 expect 2 'does not fit: it needs' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
-expect 2 'the value is not one that exists' llama-3-8b --cluster dgx-h100 --fix offload=
+expect 2 'the value must be none, or some of optimizer' llama-3-8b --cluster dgx-h100 --fix offload=
 expect 2 'wider than the grid' grid:64x64,halo=5000 --cluster dgx-h100
 expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100
 expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
 expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
 expect 2 'must follow' llama-3-8b --cluster dgx-h100 --fix ''
-expect 2 'nothing is recomputed' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
+expect 2 'recompute must be none' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
 expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
-expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
+expect 2 'tp=0 must be at least 1' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
-expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope
-expect 2 'attention is unfused' llama-3-8b --cluster dgx-h100 --attention nope
+expect 2 'stack must be megatron' llama-3-8b --cluster dgx-h100 --stack nope
+expect 2 'attention must be unfused' llama-3-8b --cluster dgx-h100 --attention nope
 expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 # one option twice, or with another option for its value: not the last, not a file "--json"
 expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
@@ -143,9 +143,9 @@ expect 2 "taper=7.000 must be a share above 0" llama-3-8b --cluster 2x8:a100-80,
 expect 2 'batch=99999999999 needs a whole number of 0 to 2147483647' llama-3-8b --cluster 2x8:a100-80 --batch 99999999999
 expect 2 'zero=7 must be 0 to 3; the nearest' llama-3-8b --cluster 2x8:a100-80 --fix zero=7
 expect 2 'sp=2 must be 0 to 1; the nearest' llama-3-8b --cluster 2x8:a100-80 --evaluate sp=2
-expect 2 'at least 1: vp=0' llama-3-8b --cluster 2x8:a100-80 --fix vp=0
-expect 2 'at least 1: micro_batch=0' llama-3-8b --cluster 2x8:a100-80 --fix mbs=0
-expect 2 'nothing stands between two commas' llama-3-8b --cluster 2x8:a100-80 --fix tp=8,,pp=2
+expect 2 'vp=0 must be at least 1' llama-3-8b --cluster 2x8:a100-80 --fix vp=0
+expect 2 'micro_batch=0 must be at least 1' llama-3-8b --cluster 2x8:a100-80 --fix mbs=0
+expect 2 'nothing between two commas' llama-3-8b --cluster 2x8:a100-80 --fix tp=8,,pp=2
 expect 2 "'overlap=dp+': the value" llama-3-8b --cluster 2x8:a100-80 --fix overlap=dp+
 expect 2 "nearest is --gpus, --help lists all: '--gpu'" llama-3-8b --cluster 2x8:a100-80 --gpu 3
 expect 2 "takes no value: '--json=1'" llama-3-8b --cluster 2x8:a100-80 --json=1
@@ -168,7 +168,7 @@ expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs
 expect 0 'recompute=norm+experts' mixtral-8x7b --cluster 8x8:h100-80 --evaluate zero=1,ep=8,pp=4,mbs=1,recompute=norm+experts
 expect 2 'norm, activation and experts' llama-3-8b --cluster 1x8:h100-80 --evaluate recompute=full+norm
 expect 0 'pp=32,vp=3' llama-3-8b,layers=94,seq=2048 --cluster 32x8:h100-80 --evaluate zero=1,pp=32,vp=3,mbs=1
-expect 2 'pp=2 x vp=65 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=65
+expect 2 'pp=2 x vp=65 needs at least as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=65
 expect 1 'fits on' llama-3-8b --cluster 1x1:l40s,memory=24,hbm=1008,tflops=165,nvlink=25
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100

@@ -32,16 +32,18 @@ static void test_models(void)
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "vocab=0");
     m = model_of("deepseek-v3");
     m.dense_layers = m.layers + 1;
-    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "dense_layers=62 of layers=61");
+    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG,
+            "dense_layers=62 must be at most layers=61");
     m = model_of("deepseek-v3");
     m.qk_width = 0;
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "needs qk_width and v_width");
     m = model_of("deepseek-v3");
     m.capacity = -1.0;
-    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "capacity must be a number");
+    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG,
+            "capacity must be 0 or a finite number");
     m = model_of("llama-3-8b");
-    memcpy(m.pattern, "WF", 3); /* every second layer has a window, and none is said */
-    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "16 layers have a window");
+    memcpy(m.pattern, "WF", 3); /* every second layer has a window, and no width is given */
+    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "16 layers with a window need");
     m = model_of("llama-3-8b");
     m.tower_layers = 2, m.tower_hidden = 10, m.tower_heads = 3;
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "does not divide tower_hidden=10");
@@ -53,14 +55,14 @@ static void test_models(void)
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "a grid has 1 to 3 axes, not 0");
     m = model_of("grid:100x100,fields=1");
     m.flops_per_cell = -1.0;
-    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "flops and bytes a cell");
+    REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "flops_per_cell and bytes_per_cell");
     m = model_of("llama-3-8b");
     m.layers = 1000000, m.hidden = 1 << 20, m.heads = m.kv_heads = 1 << 10, m.ffn = INT32_MAX;
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_RANGE, "more than 4e18 parameters");
     m = model_of("llama-3-8b");
     CHECK_INT(dpar_workload_init(&w, &m, 0, NULL), DPAR_OK);
     w.layers = 25;
-    REFUSED(dpari_workload_check(&w, &why), DPAR_E_ARG, "1 to 24 layer classes, this has 25");
+    REFUSED(dpari_workload_check(&w, &why), DPAR_E_ARG, "the workload has 25 layer classes");
     CHECK_INT(dpar_workload_init(&w, &m, 0, NULL), DPAR_OK);
     w.layer[0].count = 0;
     REFUSED(dpari_workload_check(&w, &why), DPAR_E_ARG, "layer class 0 is empty");
@@ -93,14 +95,14 @@ static void test_strategies(void)
     dpar_why why;
     uint32_t named;
     REFUSED(dpar_strategy_read(&s, "tp=2,,pp=2", 10, &named, &why), DPAR_E_PARSE,
-            "nothing stands between two commas");
+            "has nothing between two commas");
     REFUSED(dpar_strategy_read(&s, "tp=2,tp=4", 9, &named, &why), DPAR_E_PARSE,
             "'tp=4': given twice");
     refuse_plan("llama:layers=2,hidden=96,heads=12,kv_heads=6,vocab=128,seq=16", "1x4:h100-80",
                 "tp=4", 1, DPAR_E_DIVIDE, "6 key-value heads: neither divides");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16,inference=1", "1x1:h100-80",
                 "recompute=full", 1, DPAR_E_DIVIDE,
-                "nothing is recomputed where nothing is trained");
+                "recompute must be none, because the job has no backward");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=15", "1x2:h100-80",
                 "cp=2,cp_kind=ulysses", 1, DPAR_E_DIVIDE, "cp=2 does not divide 15 tokens");
     refuse_plan("grid:100x100,fields=1", "1x1:h100-80", "tp=1", 0, DPAR_E_ARG,
@@ -154,7 +156,8 @@ static void test_advice(void)
     search.fixed = plain_strategy();
     search.global_batch = 64;
     search.gpus = 7;
-    REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG, "advice for 7 GPUs");
+    REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG,
+            "gpus=7 must be 0 or the cluster's 8");
     search.gpus = 0;
     search.global_batch = -1;
     REFUSED(dpar_plan_recommend(&job, &search, &advice, &why), DPAR_E_ARG, "");

@@ -80,7 +80,7 @@ static void test_show(void)
     CHECK(strstr(text, "mixtral-8x7b") != NULL && strstr(text, "optimizer") != NULL);
     i = t.used;
     CHECK_INT(dpar_plan_draw(&t, &report, 6, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "format 6: 0 to 5");
+    CHECK_TEXT(why.text, "format=6 must be 0 to 5 (DPAR_PLAN_DRAW_*)");
     CHECK_INT(t.used, i);
     for (i = 0; (int)i < p.top_count; i++) { /* what is shown reads back */
         dpar_text_init(&t, text, sizeof text);

@@ -99,7 +99,7 @@ static void test_as_by_hand(void)
 /* Without a model, a machine or an answer. */
 static void test_nothing(void)
 {
-    const char *says = "model, machine and where the answer goes: one is NULL";
+    const char *says = "model, machine or query is NULL";
     CHECK_INT(dpar_plan_search(NULL, "derecho", NULL, &p, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, says);
     CHECK_INT(dpar_plan_search("gpt2", NULL, NULL, &p, &why), DPAR_E_ARG);
@@ -204,9 +204,9 @@ static void test_refused(void)
     refused("llama-3-8b", "dxg-h100", NULL, DPAR_E_UNKNOWN, "the nearest is 'dgx-h100'");
     refused("llama-3-8b", "8x8:a100", NULL, DPAR_E_UNKNOWN, "the nearest is 'a100-");
     refused("llama-3-8b", "dgx-h100", "bach=5", DPAR_E_ARG,
-            "'bach=5' is no option of a plan: gpus=, batch=");
-    refused("llama-3-8b", "dgx-h100", "batch", DPAR_E_ARG, "'batch' is no option");
-    refused("llama-3-8b", "dgx-h100", "whole=1", DPAR_E_ARG, "'whole=1' is no option");
+            "'bach=5' is not an option of a plan; known: gpus=, batch=");
+    refused("llama-3-8b", "dgx-h100", "batch", DPAR_E_ARG, "'batch' is not an option");
+    refused("llama-3-8b", "dgx-h100", "whole=1", DPAR_E_ARG, "'whole=1' is not an option");
     refused("llama-3-8b", "dgx-h100", "gpus=8 gpus=8", DPAR_E_ARG, "given twice: 'gpus=8'");
     refused("llama-3-8b", "dgx-h100", "gpus=0", DPAR_E_ARG,
             "gpus=0 needs a whole number of 1 to 100000000");
@@ -218,18 +218,17 @@ static void test_refused(void)
     refused("llama-3-8b", "dgx-h100", "precision=half", DPAR_E_UNKNOWN,
             "unknown precision 'half'; one of megatron");
     refused("llama-3-8b", "dgx-h100", "stack=jax", DPAR_E_UNKNOWN,
-            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
-            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
-            "'jax'");
+            "stack must be megatron, core, torch, compiled or a generation of these: llm-foundry, "
+            "torchtitan, nanotron, nemo, deepep, maxtext (@ and a year may follow); not 'jax'");
     refused("llama-3-8b", "dgx-h100", "attention=slow", DPAR_E_UNKNOWN,
-            "attention is unfused, flash1 or flash, not 'slow'");
+            "attention must be unfused, flash1 or flash, not 'slow'");
     refused("llama-3-8b", "dgx-h100", "fix=", DPAR_E_ARG, "fix needs name=value");
     refused("llama-3-8b", "dgx-h100", "fix=tpx=3", DPAR_E_PARSE, "tpx");
     refused("llama-3-8b", "dgx-h100", "evaluate=tp=x", DPAR_E_PARSE, "whole number");
     refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE,
             "is not a multiple of 8 GPUs per node");
     refused("resnet-50", "dgx-h100", "seq=5", DPAR_E_ARG,
-            "seq is the tokens of a language model's sample");
+            "seq sets the tokens of a language model's sample");
     CHECK_INT(dpar_plan_search("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
     says("fits");
 }

@@ -113,8 +113,8 @@ int main(void)
               DPAR_OK);
     CHECK_INT(dpar_plan_recommend(&asked.job, &asked.search, &a, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text,
-               "no way of 8 GPUs divides a global batch of 1 and fits; with another batch "
-               "it would");
+               "no strategy for 8 GPUs divides a global batch of 1 and fits; with another batch "
+               "one does");
     CHECK(asks >= 200);
     CHECK(worst <= 1.0 && sum / asks <= 0.01);
     printf("%d asks: %.2f %% slower than the fastest on average, %.1f %% at worst, %d above 5 %%\n",

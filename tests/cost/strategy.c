@@ -272,7 +272,7 @@ static void test_checks(void)
     s.schedule = 0;
     CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
+               "schedule=0: set a schedule, such as DPAR_SCHEDULE_1F1B (dpar_strategy_init does)");
     s = of("tp=2,dp=3,pp=5,cp=7,tiles=2x2");
     CHECK_INT(dpar_strategy_ranks(&s), 840);
     s.dp = 2147483647;

@@ -199,15 +199,15 @@ static void test_said(void)
     CHECK_INT(w.attention, DPAR_MODEL_ATTENTION_FLASH1);
     m.loss = DPAR_MODEL_LOSS_END;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "attention=2, stack=3, loss=7: one does not exist");
+    CHECK_TEXT(why.text, "attention=2, stack=3 or loss=7 is not one of DPAR_MODEL_*");
     m.loss = 0;
     m.dense_layers = INT32_MIN;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a number of the model is -2147483648: at least -1");
+    CHECK_TEXT(why.text, "a field of the model is -2147483648; none may be below -1");
     m.dense_layers = 0;
     m.mtp = 1000001;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_RANGE);
-    CHECK_INT(strstr(why.text, "mtp=1000001, tower_layers=0: at most 1000000") != NULL, 1);
+    CHECK_INT(strstr(why.text, "mtp=1000001, tower_layers=0: each at most 1000000") != NULL, 1);
     m.mtp = 0;
     CHECK_INT(dpar_model_find(&u, "unet-0.25deg", NULL), DPAR_OK);
     for (u.levels = 1; u.levels <= 8; u.levels++) { /* the most that fit are a workload */
@@ -218,14 +218,14 @@ static void test_said(void)
             w.ops <= DPAR_MAX_LAYER_OPS && w.ops + 4 * (2 * u.levels - 1) > DPAR_MAX_LAYER_OPS, 1);
         u.blocks_per_level = u.levels % 2 ? most + 1 : INT32_MAX;
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
-        CHECK_INT(strstr(why.text, " levels: at most ") != NULL, 1);
+        CHECK_INT(strstr(why.text, " must be at most ") != NULL, 1);
     }
     m.family = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
+    CHECK_TEXT(why.text, "the model has no family: set family, such as DPAR_MODEL_FAMILY_GPT");
     m.family = DPAR_MODEL_FAMILY_END;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "family 9 does not exist");
+    CHECK_TEXT(why.text, "family=9 is not one of DPAR_MODEL_FAMILY_*");
     CHECK_INT(dpar_model_read(&m, "?:layers=2", 10, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "'?': one of gpt, llama, vit, dit, t5, resnet, unet, grid was expected");
     CHECK_INT(dpar_model_read(&m, "gpt3-175b,stack=?", 17, &why), DPAR_E_PARSE);
