@@ -679,13 +679,13 @@ typedef struct dpar_model {
 
 /* Builds the workload of a model.
  *
- * w:   the result; undefined on failure.
- * m:   the model.
- * seq: tokens per sample; 0 selects m->seq.
+ * work:  the result; undefined on failure.
+ * model: the model.
+ * seq:   tokens per sample; 0 selects model->seq.
  *
  * O(layer classes). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the model is not allowed:
  * no heads, a hidden size that the heads do not divide, ... The message has the numbers. */
-DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
+DPAR_API dpar_status dpar_workload_init(dpar_workload *work, const dpar_model *model, int32_t seq,
                                         dpar_why *why);
 
 /* ==== cost/models.h ==== */
@@ -791,7 +791,7 @@ typedef struct dpar_recipe {
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy of the weights inside nodes, which shard= describes) */
-DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name, dpar_why *why);
 /* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
  * Static text. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
@@ -817,7 +817,7 @@ typedef struct dpar_strategy {
 
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
  * recomputation, the schedule 1F1B, default overlap. O(1). */
-DPAR_API void dpar_strategy_init(dpar_strategy *s);
+DPAR_API void dpar_strategy_init(dpar_strategy *strategy);
 /* The fields of a strategy. Masks of fields, such as `named`, have bit 1 << DPAR_STRATEGY_FIELD_x.
  */
 enum {
@@ -850,16 +850,16 @@ enum {
  *      overlap=dp+tp,tiles=2x2"
  *
  * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
- * Fails with DPAR_E_PARSE if the text cannot be read; *s is then unchanged. */
-DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
+ * Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
  * "dp=2,zero=1,tp=8,sp=1,pp=4,...". Fields that have their default are left out. O(fields). */
-DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
+DPAR_API void dpar_strategy_write(const dpar_strategy *strategy, dpar_text *text);
 
 /* Returns the number of ranks of a strategy, tp x cp x dp x pp x tiles, or 0 if a degree is below 1
  * or the product exceeds 2^31 - 1. O(1). */
-DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy);
 
 /* A job: the workload, the machine, and the bytes per parameter. */
 typedef struct dpar_job {
@@ -875,8 +875,8 @@ typedef struct dpar_job {
  * per step; 0 if it is free.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
-DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
-                                            int64_t batch, dpar_why *why);
+DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
+                                            uint32_t named, int64_t batch, dpar_why *why);
 
 /* The rules of a legal strategy. The planner counts by rule what it rejects. */
 enum {
@@ -1177,7 +1177,7 @@ typedef struct dpar_plan {
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
-DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *strategy,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why);
 
@@ -1254,7 +1254,7 @@ typedef struct dpar_planner {
 /* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
  * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
  * search is not allowed. */
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+DPAR_API dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
 /* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
  * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
@@ -1263,7 +1263,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
  * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
  * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
  * strategy fits or none is legal; the message says what came nearest. */
-DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
+DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why);
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
  * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
@@ -1277,16 +1277,16 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_plan_rejection *out, int32_t room);
 
-/* Finds the legal strategy nearest to `s`, which is `s` itself if it is legal. Memory is not
- * considered. The nearest strategy has the fewest and smallest changes; a change of a degree counts
- * as the ratio of its values.
+/* Finds the legal strategy nearest to `strategy`, which is `strategy` itself if it is legal. Memory
+ * is not considered. The nearest strategy has the fewest and smallest changes; a change of a degree
+ * counts as the ratio of its values.
  *
  * global_batch: samples per step that the result must have; 0 if it is free.
  * near_one:     written on success only.
  *
  * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
- * rule `s` breaks. */
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+ * rule `strategy` breaks. */
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *strategy,
                                            int64_t global_batch, dpar_strategy *near_one,
                                            dpar_why *why);
 
@@ -1448,8 +1448,8 @@ enum {
 
 /* Appends a report to a text in one of the formats DPAR_PLAN_DRAW_*. O(plans). Fails with
  * DPAR_E_ARG if there is no such format, and then appends nothing. */
-DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, int32_t format,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *desc,
+                                    int32_t format, dpar_why *why);
 
 /* ==== cost/plan_text.h ==== */
 
@@ -1676,10 +1676,10 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
  * level while it walks the options of the next. */
 
 /* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
-DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int32_t element);
 
 /* Returns what a run overlaps, bits DPAR_OVERLAP_*: the strategy's, or for DEFAULT the stack's. */
-DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *strategy);
 /* Returns the compute time lost per second of hidden communication. */
 DPARI_INTERNAL double dpari_contention(const dpar_job *job);
 
@@ -1692,7 +1692,7 @@ typedef struct dpari_tally {
 } dpari_tally;
 /* Adds a call of n ranks on a full vector of `bytes`, made `forward` times in the forward and
  * `backward` times in the backward. */
-DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
@@ -1720,10 +1720,10 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of the dummy weight gradients of Megatron-Core */
 } dpari_layers;
-DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *strategy,
                                        dpari_layers *out);
 /* Counts the calls of one layer of class i. */
-DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                       dpari_tally *tally);
 
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
@@ -1744,16 +1744,16 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
-DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
-DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
 /* Returns the v-th chunk of a rank. */
-DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
-DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s);
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
  * those around each change of class if there are blocks of several classes. If they are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
@@ -1766,11 +1766,11 @@ typedef struct dpari_stages {
     double sum_total;  /* seconds of one micro-batch through all of them */
     double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
-DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out);
 
 /* Checks the bytes per parameter and the format of the products. Fails with DPAR_E_ARG. */
-DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_why *why);
 
 /* ==== cost/terms.h ==== */
 
@@ -3912,11 +3912,11 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
     return &age[stack];
 }
 
-DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work)
 {
-    return dpari_generation_at(w->stack_version > 0 && w->stack_version < DPAR_MODEL_STACK_END
-                                   ? w->stack_version
-                                   : w->stack);
+    return dpari_generation_at(work->stack_version > 0 && work->stack_version < DPAR_MODEL_STACK_END
+                                   ? work->stack_version
+                                   : work->stack);
 }
 
 /* Returns the latest generation of a stack that had begun by a year, or its first one. Of those
@@ -3939,7 +3939,7 @@ static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
     return best > 0 ? best : first;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *model, const char *s, size_t n)
 {
     const dpari_generation *g;
     dpar_text t;
@@ -3950,7 +3950,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, siz
     }
     for (i = 1; i < DPAR_MODEL_STACK_END; i++) {
         if (dpari_spells(s, n, dpari_stack_name(i))) {
-            m->stack = i;
+            model->stack = i;
             return 1;
         }
         stack = dpari_spells(s, at, dpari_stack_name(i)) ? i : stack;
@@ -3961,14 +3961,14 @@ DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, siz
     if (stack == 0 || k < at + 5) {
         return 0;
     }
-    m->stack = dpari_stack_in(stack, year);
-    g = dpari_generation_at(m->stack);
+    model->stack = dpari_stack_in(stack, year);
+    g = dpari_generation_at(model->stack);
     if (year < g->from || year > g->to) {
-        dpar_text_init(&t, m->note + dpari_length(m->note),
-                       sizeof(m->note) - dpari_length(m->note));
+        dpar_text_init(&t, model->note + dpari_length(model->note),
+                       sizeof(model->note) - dpari_length(model->note));
         dpari_text_slice(&t, s, n);
         dpari_text_print(&t, ": no published run of that year is known here; priced as %s of %d\n",
-                         dpari_stack_name(m->stack), g->from);
+                         dpari_stack_name(model->stack), g->from);
     }
     return 1;
 }
@@ -3986,68 +3986,69 @@ DPARI_INTERNAL const char *dpari_loss_name(int32_t loss)
     return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
-DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
-    if (layer < 0 || layer >= w->layers) {
+    if (layer < 0 || layer >= work->layers) {
         return 0.0;
     }
-    for (i = 0; i < w->layer[layer].ops; i++) {
-        sum += w->op[w->layer[layer].first + i].params;
+    for (i = 0; i < work->layer[layer].ops; i++) {
+        sum += work->op[work->layer[layer].first + i].params;
     }
     return sum;
 }
 
-DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer, int32_t recompute)
 {
     double sum = 0.0;
     int32_t i;
-    if (layer < 0 || layer >= w->layers || w->layer[layer].ops < 1) {
+    if (layer < 0 || layer >= work->layers || work->layer[layer].ops < 1) {
         return 0.0;
     }
     if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
-        return w->layer[layer].width_bytes;
+        return work->layer[layer].width_bytes;
     }
-    for (i = 0; i < w->layer[layer].ops; i++) {
-        const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
+    for (i = 0; i < work->layer[layer].ops; i++) {
+        const dpari_layer_op *op = &work->op[work->layer[layer].first + i];
         int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
     }
     return sum;
 }
 
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w)
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work)
 {
     int32_t i, best = 0;
-    for (i = 1; i < w->layers; i++) {
-        if (dpari_layer_params(w, i) > dpari_layer_params(w, best)) {
+    for (i = 1; i < work->layers; i++) {
+        if (dpari_layer_params(work, i) > dpari_layer_params(work, best)) {
             best = i;
         }
     }
     return best;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
-    if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
-        w->ops > DPAR_MAX_LAYER_OPS) {
+    if (work->layers < 1 || work->layers > DPAR_MAX_LAYER_CLASSES || work->ops < 1 ||
+        work->ops > DPAR_MAX_LAYER_OPS) {
         return dpari_wrong(why,
                            "the workload has %d layer classes with %d operations; allowed are 1 to "
                            "24 with 1 to 320",
-                           w->layers, w->ops);
+                           work->layers, work->ops);
     }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_workload_layer *l = &w->layer[i];
-        if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
-            !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
+    for (i = 0; i < work->layers; i++) {
+        const dpar_workload_layer *layer = &work->layer[i];
+        if (layer->count < 1 || layer->ops < 1 || layer->first < 0 ||
+            layer->first + layer->ops > work->ops || !(layer->tokens > 0.0) ||
+            !dpari_finite(layer->tokens)) {
             return dpari_wrong(why,
                                "layer class %d is empty: count=%d, operations=%d (of 320 in all)",
-                               i, l->count, l->ops);
+                               i, layer->count, layer->ops);
         }
-        params += dpari_layer_params(w, i) * l->count;
+        params += dpari_layer_params(work, i) * layer->count;
     }
     if (!(params >= 0.0) || params > 4e18) {
         return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters");
@@ -4059,23 +4060,23 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
 
 /* Appends a class of `count` equal layers without operations. Returns NULL if count is 0 or the
  * table is full. */
-static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
+static dpar_workload_layer *dpari_add_layer(dpar_workload *work, const char *name, int32_t kind,
                                             int32_t count, double tokens, double width_bytes)
 {
-    dpar_workload_layer *l;
-    if (w->layers >= DPAR_MAX_LAYER_CLASSES || count < 1) {
+    dpar_workload_layer *layer;
+    if (work->layers >= DPAR_MAX_LAYER_CLASSES || count < 1) {
         return NULL;
     }
-    l = &w->layer[w->layers++];
-    dpari_zero(l, sizeof(*l));
-    dpari_copy_text(l->name, sizeof(l->name), name, sizeof(l->name));
-    l->kind = kind;
-    l->count = count;
-    l->first = w->ops;
-    l->tokens = tokens;
-    l->width_bytes = width_bytes;
-    l->shrink = 1;
-    return l;
+    layer = &work->layer[work->layers++];
+    dpari_zero(layer, sizeof(*layer));
+    dpari_copy_text(layer->name, sizeof(layer->name), name, sizeof(layer->name));
+    layer->kind = kind;
+    layer->count = count;
+    layer->first = work->ops;
+    layer->tokens = tokens;
+    layer->width_bytes = width_bytes;
+    layer->shrink = 1;
+    return layer;
 }
 
 /* Returns how tensor parallelism divides the input that an operation keeps for the backward. The
@@ -4094,30 +4095,31 @@ static int dpari_save_cut(int cut)
 
 /* Appends an operation to the newest layer. If the table is full it replaces the last one; layers
  * that are added later then have no operations, which dpari_workload_check refuses. */
-static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
+static dpari_layer_op *dpari_add_op(dpar_workload *work, int kind, int cut, int kernels)
 {
-    dpari_layer_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
+    dpari_layer_op *op =
+        &work->op[work->ops < DPAR_MAX_LAYER_OPS ? work->ops++ : DPAR_MAX_LAYER_OPS - 1];
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
     op->save_cut = (int8_t)dpari_save_cut(cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
-    if (w->layers > 0) {
-        w->layer[w->layers - 1].ops = w->ops - w->layer[w->layers - 1].first;
+    if (work->layers > 0) {
+        work->layer[work->layers - 1].ops = work->ops - work->layer[work->layers - 1].first;
     }
     return op;
 }
 
 /* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
-static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
+static dpari_layer_op *dpari_add_gemm(dpar_workload *work, int cut, double n, double k, int biases)
 {
-    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_GEMM, cut, biases ? 2 : 1);
+    dpari_layer_op *op = dpari_add_op(work, DPARI_OP_GEMM, cut, biases ? 2 : 1);
     op->n = n;
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
-    op->save = k * w->element;
-    if (cut == DPARI_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
+    op->save = k * work->element;
+    if (cut == DPARI_CUT_COLUMN && work->stack >= DPAR_MODEL_STACK_TORCH) {
         op->save_cut = DPARI_CUT_NONE; /* PyTorch's DTensor keeps the gathered input */
     }
     return op;
@@ -4125,10 +4127,10 @@ static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, doubl
 
 /* Appends an element-wise operation with the bytes per token that its forward and its backward move
  * and that it keeps for the backward. */
-DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
+DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *work, int cut, int kernels,
                                                        double touch, double touch_back, double save)
 {
-    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_STREAM, cut, kernels);
+    dpari_layer_op *op = dpari_add_op(work, DPARI_OP_STREAM, cut, kernels);
     op->touch = touch;
     op->touch_back = touch_back;
     op->save = save;
@@ -4151,63 +4153,63 @@ typedef struct dpari_style {
 } dpari_style;
 
 /* Returns the style of a model with the software of its workload. */
-static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
+static dpari_style dpari_style_of(const dpar_workload *work, const dpar_model *model)
 {
     dpari_style s;
-    int eager = w->stack == DPAR_MODEL_STACK_TORCH;
-    s.element = w->element;
+    int eager = work->stack == DPAR_MODEL_STACK_TORCH;
+    s.element = work->element;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
-    s.drop = m->family == DPAR_MODEL_FAMILY_GPT && w->stack == DPAR_MODEL_STACK_MEGATRON;
-    s.biases = m->biases > 0 || (m->family != DPAR_MODEL_FAMILY_LLAMA &&
-                                 m->family != DPAR_MODEL_FAMILY_T5 && m->biases == 0);
-    s.rotary = m->family == DPAR_MODEL_FAMILY_LLAMA;
-    s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
-    s.rms = m->family == DPAR_MODEL_FAMILY_LLAMA || m->family == DPAR_MODEL_FAMILY_T5;
+    s.drop = model->family == DPAR_MODEL_FAMILY_GPT && work->stack == DPAR_MODEL_STACK_MEGATRON;
+    s.biases = model->biases > 0 || (model->family != DPAR_MODEL_FAMILY_LLAMA &&
+                                     model->family != DPAR_MODEL_FAMILY_T5 && model->biases == 0);
+    s.rotary = model->family == DPAR_MODEL_FAMILY_LLAMA;
+    s.gated = model->gated > 0 || (model->gated == 0 && s.rotary);
+    s.rms = model->family == DPAR_MODEL_FAMILY_LLAMA || model->family == DPAR_MODEL_FAMILY_T5;
     s.norm = eager && s.rms ? s.element + 4.0 : s.element;
-    s.repeat = w->stack >= DPAR_MODEL_STACK_TORCH;
+    s.repeat = work->stack >= DPAR_MODEL_STACK_TORCH;
     return s;
 }
 
 /* Appends a norm over h channels: the forward reads and writes them, the backward moves three times
  * their bytes. */
-static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
+static void dpari_add_norm(dpar_workload *work, const dpari_style *style, double h, int keep)
 {
-    dpari_layer_op *op =
-        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->element * h * s->passes,
-                         3.0 * s->element * h * s->passes, s->norm * h);
-    op->params = !s->rms && s->biases ? 2.0 * h : h;
+    dpari_layer_op *op = dpari_add_stream(
+        work, DPARI_CUT_SEQUENCE, style->fused ? 1 : 4, 2.0 * style->element * h * style->passes,
+        3.0 * style->element * h * style->passes, style->norm * h);
+    op->params = !style->rms && style->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
 
 /* Appends a residual addition, with dropout and bias if the model has them. */
-static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
+static void dpari_add_residual(dpar_workload *work, const dpari_style *style, double h)
 {
-    double mask = s->drop ? 1.0 : 0.0;
-    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1,
-                     (3.0 * s->element + mask) * h,
-                     (2.0 * s->element * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+    double mask = style->drop ? 1.0 : 0.0;
+    dpari_add_stream(work, DPARI_CUT_SEQUENCE, style->drop && !style->fused ? 3 : 1,
+                     (3.0 * style->element + mask) * h,
+                     (2.0 * style->element * (style->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
 /* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
  * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and
  * 2 + 2 + 1 for dropout, the backward 6 and 5. Kept are 2 bytes (the softmax's output), with
- * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What the
- * products themselves read and write is part of their price. */
-static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
-                             double keys, double kept)
+ * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What
+ * the products themselves read and write is part of their price. */
+static void dpari_add_scores(dpar_workload *work, const dpari_style *style, double heads,
+                             double width, double keys, double kept)
 {
-    double cells = heads * keys, e = s->element;
-    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
+    double cells = heads * keys, e = style->element;
+    dpari_layer_op *op = dpari_add_op(work, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
     op->n = heads * width;
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0); /* the range of int16_t */
     op->save = kept;
-    if (s->drop) {
-        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
+    if (style->drop) {
+        op = dpari_add_stream(work, DPARI_CUT_TENSOR, 2, cells * (4.0 * e + 1.0),
                               cells * (5.0 * e + 1.0), cells * (2.0 * e + 1.0));
     } else {
-        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
+        op = dpari_add_stream(work, DPARI_CUT_TENSOR, 1, cells * (2.0 * e), cells * (3.0 * e),
                               cells * e);
     }
     op->keep = DPARI_KEEP_SELECTIVE;
@@ -4225,15 +4227,15 @@ static double dpari_keys_seen(double keys, int causal, double window)
 
 /* Appends attention without its projections. width: d_qk + d_v of a head. kept: bytes per token of
  * queries, keys and values that it keeps. */
-static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
-                                double keys, int causal, double window, double kept)
+static void dpari_add_attention(dpar_workload *work, const dpari_style *style, double heads,
+                                double width, double keys, int causal, double window, double kept)
 {
     dpari_layer_op *op;
-    if (w->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
-        dpari_add_scores(w, s, heads, width, keys, kept);
+    if (work->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
+        dpari_add_scores(work, style, heads, width, keys, kept);
         return;
     }
-    op = dpari_add_op(w, DPARI_OP_ATTENTION, DPARI_CUT_TENSOR, s->fused ? 2 : 4);
+    op = dpari_add_op(work, DPARI_OP_ATTENTION, DPARI_CUT_TENSOR, style->fused ? 2 : 4);
     op->n = heads * width;
     op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
@@ -4242,64 +4244,70 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
 
 /* Appends an indexer if the model has one: a few narrow heads that score every key, so that
  * attention only sees the best keys. */
-static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
+static void dpari_add_indexer(dpar_workload *work, const dpar_model *model, double keys)
 {
-    double width = (double)m->index_heads * m->index_width;
+    double width = (double)model->index_heads * model->index_width;
     dpari_layer_op *op;
-    if (m->index_heads < 1) {
+    if (model->index_heads < 1) {
         return;
     }
-    dpari_add_gemm(w, DPARI_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
-    dpari_add_gemm(w, DPARI_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
-    op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_NONE, 3);
+    dpari_add_gemm(work, DPARI_CUT_NONE, width, model->q_lora > 0 ? model->q_lora : model->hidden,
+                   0)
+        ->save = 0.0;
+    dpari_add_gemm(work, DPARI_CUT_NONE, model->index_width + model->index_heads, model->hidden, 0)
+        ->save = 0.0;
+    op = dpari_add_op(work, DPARI_OP_SCAN, DPARI_CUT_NONE, 3);
     op->n = width;
     op->k = 0.5 * keys;
 }
 
 /* Appends multi-head or grouped-query attention: norm, QKV, attention, projection, residual. cross
  * is 1 if its input is not the layer's; window is 0 if there is none. */
-static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
-                          int causal, int cross, double window)
+static void dpari_add_mha(dpar_workload *work, const dpar_model *model, const dpari_style *style,
+                          double keys, int causal, int cross, double window)
 {
-    double h = m->hidden, d = m->head_width, v = m->v_width > 0 && m->kv_lora == 0 ? m->v_width : d;
-    double q = m->heads * d, out = m->heads * v;
-    double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
-    double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
+    double h = model->hidden, d = model->head_width,
+           v = model->v_width > 0 && model->kv_lora == 0 ? model->v_width : d;
+    double q = model->heads * d, out = model->heads * v;
+    double kvs =
+        window > 0.0 && model->window_kv_heads > 0 ? model->window_kv_heads : model->kv_heads;
+    double kv = kvs * (d + v), gate = model->q_gate ? out : 0.0;
     double rotary = 0.0;
-    dpar_workload_layer *l = &w->layer[w->layers - 1];
-    if (s->rotary) {
-        rotary = s->fused ? 1.0 : 2.0;
+    dpar_workload_layer *layer = &work->layer[work->layers - 1];
+    if (style->rotary) {
+        rotary = style->fused ? 1.0 : 2.0;
     }
-    dpari_add_norm(w, s, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
-    if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
+    dpari_add_norm(work, style, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
+    if (model->q_lora > 0) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, model->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, q + gate, model->q_lora, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, kv, h, style->biases)->save = 0.0;
     } else {
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, q + gate + kv, h, style->biases)->keep =
+            DPARI_KEEP_NORM;
     }
-    dpari_add_indexer(w, m, keys);
+    dpari_add_indexer(work, model, keys);
     /* bias, split into heads and transposes read and write QKV once; rotary adds half of that, in
      * eager mode all of it */
-    dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 6,
-                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->element * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
-    dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
-                        s->element * (gate + (s->repeat ? 3.0 * q : q + kv)));
-    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->element * (out + gate),
-                     2.0 * s->element * (out + gate), 0.0);
-    if (m->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
-        double groups = m->o_groups > 0 ? m->o_groups : 1.0;
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
-        out = groups * m->o_lora;
+    dpari_add_stream(work, DPARI_CUT_TENSOR, style->fused ? 2 : 6,
+                     2.0 * style->element * (q + kv) * (1.0 + 0.5 * rotary),
+                     2.0 * style->element * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+    dpari_add_attention(work, style, model->heads, d + v, keys, causal, window,
+                        style->element * (gate + (style->repeat ? 3.0 * q : q + kv)));
+    dpari_add_stream(work, DPARI_CUT_TENSOR, 1, 2.0 * style->element * (out + gate),
+                     2.0 * style->element * (out + gate), 0.0);
+    if (model->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
+        double groups = model->o_groups > 0 ? model->o_groups : 1.0;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, groups * model->o_lora, out / groups, 0);
+        out = groups * model->o_lora;
     }
-    dpari_add_gemm(w, DPARI_CUT_ROW, h, out, s->biases);
-    dpari_add_residual(w, s, h);
-    l->tp_regions++;
-    l->cp_kv_bytes += s->element * kv;
-    l->cp_qo_bytes += 2.0 * s->element * q;
-    l->alternate +=
-        s->element * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* queries, values, output */
+    dpari_add_gemm(work, DPARI_CUT_ROW, h, out, style->biases);
+    dpari_add_residual(work, style, h);
+    layer->tp_regions++;
+    layer->cp_kv_bytes += style->element * kv;
+    layer->cp_qo_bytes += 2.0 * style->element * q;
+    layer->alternate +=
+        style->element * (2.0 * q + 0.5 * kv) + 4.0 * model->heads; /* queries, values, output */
 }
 
 /* The sizes of a recurrence. */
@@ -4314,18 +4322,19 @@ typedef struct dpari_scan {
 } dpari_scan;
 
 /* Returns the sizes of the model's recurrence. */
-static dpari_scan dpari_scan_of(const dpar_model *m)
+static dpari_scan dpari_scan_of(const dpar_model *model)
 {
-    double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
-    double h = m->hidden;
+    double a = model->scan_heads, di = a * model->scan_width,
+           gn = (double)model->scan_groups * model->scan_state;
+    double h = model->hidden;
     dpari_scan c = {0, 0, 0, 0, 0, 0, 0};
     c.in = 2.0 * di;
     c.inner = c.conv = di;
-    switch (m->scan) {
+    switch (model->scan) {
     case DPAR_MODEL_SCAN_MAMBA: /* low-rank: from the channels to dt (h / 16) and back */
-        c.low = (double)((m->hidden + 15) / 16);
+        c.low = (double)((model->hidden + 15) / 16);
         c.low_n = 2.0 * di;
-        c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
+        c.side = di * (3.0 * model->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
         break;
     case DPAR_MODEL_SCAN_MAMBA2:
         c.in += 2.0 * gn + a;
@@ -4342,7 +4351,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     case DPAR_MODEL_SCAN_KDA:
         c.in = di + 2.0 * gn + a;
         c.conv += 2.0 * gn;
-        c.low = m->scan_width; /* of the decay and of the output gate */
+        c.low = model->scan_width; /* of the decay and of the output gate */
         c.low_n = 2.0 * h + di + gn;
         c.side = a + gn;
         c.chunk = 64.0;
@@ -4354,7 +4363,7 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
         c.chunk = 256.0;
         break;
     case DPAR_MODEL_SCAN_CONV: c.in += di; break;
-    case DPAR_MODEL_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
+    case DPAR_MODEL_SCAN_LRU: c.side = 2.0 * di * model->scan_width + 4.0 * di; break;
     default: /* RWKV-4: key, value, receptance; the feed-forward part has a receptance too */
         c.in += di + h;
         c.conv = 0.0;
@@ -4366,31 +4375,33 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
 
 /* Appends a recurrence: norm, projections, short convolution, scan, projection, residual. It keeps
  * what the scan reads, and per chunk one state of heads x width x state numbers in fp32. */
-static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+static void dpari_add_recurrence(dpar_workload *work, const dpar_model *model,
+                                 const dpari_style *style)
 {
-    dpari_scan c = dpari_scan_of(m);
-    double h = m->hidden, e = s->element, n = m->scan_state, state = c.inner * n;
-    double taps = m->conv > 0 ? m->conv : 4.0;
-    dpar_workload_layer *l = &w->layer[w->layers - 1];
+    dpari_scan c = dpari_scan_of(model);
+    double h = model->hidden, e = style->element, n = model->scan_state, state = c.inner * n;
+    double taps = model->conv > 0 ? model->conv : 4.0;
+    dpar_workload_layer *layer = &work->layer[work->layers - 1];
     dpari_layer_op *op;
-    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
-    dpari_add_gemm(w, DPARI_CUT_COLUMN, c.in, h, 0);
+    dpari_add_norm(work, style, h, DPARI_KEEP_INPUT);
+    dpari_add_gemm(work, DPARI_CUT_COLUMN, c.in, h, 0);
     if (c.low_n > 0.0) {
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
     }
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
-                          4.0 * e * c.conv * s->passes, e * c.conv);
+    op = dpari_add_stream(work, DPARI_CUT_TENSOR, style->fused ? 2 : 5,
+                          2.0 * e * c.conv * style->passes, 4.0 * e * c.conv * style->passes,
+                          e * c.conv);
     op->params = taps * c.conv + c.side;
     if (c.chunk > 0.0) { /* scores inside the chunk, and the state read and written */
-        op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_TENSOR, s->fused ? 4 : 8);
-        op->n = c.inner + (double)m->scan_heads * n;
+        op = dpari_add_op(work, DPARI_OP_SCAN, DPARI_CUT_TENSOR, style->fused ? 4 : 8);
+        op->n = c.inner + (double)model->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
-        if (m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA) {
+        if (model->scan == DPAR_MODEL_SCAN_DELTA || model->scan == DPAR_MODEL_SCAN_KDA) {
             op->k += c.chunk; /* the delta rule solves a triangular system in each chunk */
         }
-        op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
+        op->heads = (int16_t)(model->scan_heads < 30000 ? model->scan_heads : 30000);
     } else { /* token by token: 9 FLOP per state, and a state kept every 128 tokens */
-        op = dpari_add_op(w, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
+        op = dpari_add_op(work, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
         op->n = 4.5 * c.inner;
         op->k = n > 0.0 ? n : 1.0;
         c.chunk = 128.0;
@@ -4398,171 +4409,177 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     op->touch = e * (c.in + c.inner) + 8.0 * state / c.chunk;
     op->touch_back = 2.5 * op->touch;
     op->save = e * (c.in + c.inner) + 4.0 * state / c.chunk;
-    dpari_add_gemm(w, DPARI_CUT_ROW, h, c.inner, 0);
-    dpari_add_residual(w, s, h);
-    l->tp_regions++;
+    dpari_add_gemm(work, DPARI_CUT_ROW, h, c.inner, 0);
+    dpari_add_residual(work, style, h);
+    layer->tp_regions++;
 }
 
 /* Appends multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
-static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys)
+static void dpari_add_mla(dpar_workload *work, const dpar_model *model, const dpari_style *style,
+                          double keys)
 {
-    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->element;
-    double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
-    dpar_workload_layer *l = &w->layer[w->layers - 1];
+    double h = model->hidden, a = model->heads, rope = model->rope_width, e = style->element;
+    double qk = model->qk_width, v = model->v_width, q = a * (qk + rope), kv = a * (qk + v);
+    dpar_workload_layer *layer = &work->layer[work->layers - 1];
     dpari_layer_op *op;
-    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
-    if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0);
-        dpari_add_norm(w, s, m->q_lora, DPARI_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
+    dpari_add_norm(work, style, h, DPARI_KEEP_INPUT);
+    if (model->q_lora > 0) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, model->q_lora, h, 0);
+        dpari_add_norm(work, style, model->q_lora, DPARI_KEEP_ALWAYS);
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, q, model->q_lora, 0)->keep = DPARI_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, h, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(work, DPARI_CUT_COLUMN, q, h, 0)->keep = DPARI_KEEP_NORM;
     }
-    op = dpari_add_gemm(w, DPARI_CUT_NONE, m->kv_lora + rope, h, 0);
+    op = dpari_add_gemm(work, DPARI_CUT_NONE, model->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
-    dpari_add_norm(w, s, m->kv_lora, DPARI_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPARI_KEEP_NORM;
+    dpari_add_norm(work, style, model->kv_lora, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(work, DPARI_CUT_COLUMN, kv, model->kv_lora, 0)->keep = DPARI_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
-    dpari_add_stream(w, DPARI_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+    dpari_add_stream(work, DPARI_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
-    dpari_add_indexer(w, m, keys);
-    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, m->index_topk, e * (2.0 * q + a * v));
-    dpari_add_gemm(w, DPARI_CUT_ROW, h, a * v, 0);
-    dpari_add_residual(w, s, h);
-    l->tp_regions++;
-    l->cp_kv_bytes += e * (q + a * v);
-    l->cp_qo_bytes += e * (q + a * v);
-    l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
+    dpari_add_indexer(work, model, keys);
+    dpari_add_attention(work, style, a, qk + rope + v, keys, 1, model->index_topk,
+                        e * (2.0 * q + a * v));
+    dpari_add_gemm(work, DPARI_CUT_ROW, h, a * v, 0);
+    dpari_add_residual(work, style, h);
+    layer->tp_regions++;
+    layer->cp_kv_bytes += e * (q + a * v);
+    layer->cp_qo_bytes += e * (q + a * v);
+    layer->alternate += e * (model->q_lora + kv + 2.0 * a * v);
 }
 
 /* Appends an MLP with f inner channels: norm, up (and gate), activation, down, residual. */
-static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
+static void dpari_add_mlp(dpar_workload *work, const dpar_model *model, const dpari_style *style,
+                          double f)
 {
-    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->element;
+    double h = model->hidden, up = style->gated ? 2.0 * f : f, e = style->element;
     dpari_layer_op *op;
-    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPARI_CUT_COLUMN, up, h, s->biases)->keep = DPARI_KEEP_NORM;
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 1 : 2, e * (up + f) * s->passes,
-                          e * (2.0 * up + f) * s->passes,
-                          e * (up + (s->gated && !s->fused ? f : 0.0)));
+    dpari_add_norm(work, style, h, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(work, DPARI_CUT_COLUMN, up, h, style->biases)->keep = DPARI_KEEP_NORM;
+    op = dpari_add_stream(work, DPARI_CUT_TENSOR, style->fused ? 1 : 2,
+                          e * (up + f) * style->passes, e * (2.0 * up + f) * style->passes,
+                          e * (up + (style->gated && !style->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPARI_CUT_ROW, h, f, s->biases)->keep = DPARI_KEEP_ACTIVATION;
-    dpari_add_residual(w, s, h);
-    w->layer[w->layers - 1].alternate += e * (f + h);
-    w->layer[w->layers - 1].tp_regions++;
+    dpari_add_gemm(work, DPARI_CUT_ROW, h, f, style->biases)->keep = DPARI_KEEP_ACTIVATION;
+    dpari_add_residual(work, style, h);
+    work->layer[work->layers - 1].alternate += e * (f + h);
+    work->layer[work->layers - 1].tp_regions++;
 }
 
 /* Appends a mixture of experts: norm, router, permutation, grouped products over the experts of
  * each token, combination, shared experts, residual. */
-static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+static void dpari_add_moe(dpar_workload *work, const dpar_model *model, const dpari_style *style)
 {
-    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->element,
-           up = s->gated ? 2.0 * f : f;
-    dpar_workload_layer *l = &w->layer[w->layers - 1];
+    double h = model->hidden, f = model->expert_ffn, t = model->topk, e = style->element,
+           up = style->gated ? 2.0 * f : f;
+    dpar_workload_layer *layer = &work->layer[work->layers - 1];
     dpari_layer_op *op;
-    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
-    op = dpari_add_gemm(w, DPARI_CUT_SEQUENCE, m->experts, h, 0);
-    op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
+    dpari_add_norm(work, style, h, DPARI_KEEP_ALWAYS);
+    op = dpari_add_gemm(work, DPARI_CUT_SEQUENCE, model->experts, h, 0);
+    op->touch = op->touch_back = 40.0 * model->experts; /* fp32 scores, softmax, top-k, masks */
     /* gathers and scatters of rows run at about half of the streaming rate (measured), so their
      * bytes count twice */
-    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
-    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
+    dpari_add_stream(work, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
+    op = dpari_add_gemm(work, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
     op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
-    op->params = m->experts * up * h;
+    op->params = model->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPARI_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
-                          e * t * up);
+    op = dpari_add_stream(work, DPARI_CUT_EXPERT_TENSOR, 2, e * t * (up + f),
+                          e * t * (2.0 * up + f), e * t * up);
     op->transient = e * t * up;
     op->keep = DPARI_KEEP_EXPERTS;
-    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_ROW, h, f, 0);
+    op = dpari_add_gemm(work, DPARI_CUT_EXPERT_ROW, h, f, 0);
     op->keep = DPARI_KEEP_ACTIVATION;
     op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
-    op->params = m->experts * f * h;
+    op->params = model->experts * f * h;
     op->save = e * t * f;
     /* PyTorch multiplies the experts' outputs by the router's weights here, and keeps them for
      * that; Megatron-Core multiplies earlier */
-    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
-                     w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
-    if (m->shared_ffn > 0) {
-        double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
-        op = dpari_add_gemm(w, DPARI_CUT_COLUMN, wide, h, 0);
+    dpari_add_stream(work, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+                     work->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
+    if (model->shared_ffn > 0) {
+        double wide = (style->gated ? 2.0 : 1.0) * model->shared_ffn;
+        op = dpari_add_gemm(work, DPARI_CUT_COLUMN, wide, h, 0);
         op->save = 0.0;
-        dpari_add_stream(w, DPARI_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
-                         e * (2.0 * wide + m->shared_ffn), e * wide);
-        dpari_add_gemm(w, DPARI_CUT_ROW, h, m->shared_ffn, 0)->keep = DPARI_KEEP_ACTIVATION;
-        l->shared = w->ops - 3;
-        l->shared_ops = 3;
+        dpari_add_stream(work, DPARI_CUT_TENSOR, 1, e * (wide + model->shared_ffn),
+                         e * (2.0 * wide + model->shared_ffn), e * wide);
+        dpari_add_gemm(work, DPARI_CUT_ROW, h, model->shared_ffn, 0)->keep = DPARI_KEEP_ACTIVATION;
+        layer->shared = work->ops - 3;
+        layer->shared_ops = 3;
     }
-    dpari_add_residual(w, s, h);
-    l->tp_regions += m->shared_ffn > 0; /* ep_bytes has the routed tokens, over ep and etp */
-    l->ep_bytes += e * t * h;
+    dpari_add_residual(work, style, h);
+    layer->tp_regions +=
+        model->shared_ffn > 0; /* ep_bytes has the routed tokens, over ep and etp */
+    layer->ep_bytes += e * t * h;
 }
 
 /* Appends the token embedding, and learned positions if the model has them. */
-static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpari_style *s,
-                                double tokens, double positions)
+static void dpari_add_embedding(dpar_workload *work, const dpar_model *model,
+                                const dpari_style *style, double tokens, double positions)
 {
-    double h = m->hidden;
+    double h = model->hidden;
     dpari_layer_op *op;
-    dpar_workload_layer *l =
-        dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->element * h);
-    if (l == NULL) {
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, "embed", DPAR_LAYER_EMBED, 1, tokens, style->element * h);
+    if (layer == NULL) {
         return;
     }
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->element * h, 3.0 * s->element * h, 0.0);
-    op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
-    if (m->embed > 0) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, h, m->embed, 0);
+    op = dpari_add_stream(work, DPARI_CUT_TENSOR, 3, 2.0 * style->element * h,
+                          3.0 * style->element * h, 0.0);
+    op->params = (double)model->vocab * (model->embed > 0 ? model->embed : h);
+    if (model->embed > 0) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, h, model->embed, 0);
     }
-    if (m->aside > 0) { /* a second embedding: looked up and projected once for all layers */
-        double wide = (double)m->aside * m->layers;
-        dpari_add_gemm(w, DPARI_CUT_NONE, wide, h, 0)->params +=
-            wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
-        dpari_add_gemm(w, DPARI_CUT_NONE, 2.0 * wide, h, 0);
+    if (model->aside > 0) { /* a second embedding: looked up and projected once for all layers */
+        double wide = (double)model->aside * model->layers;
+        dpari_add_gemm(work, DPARI_CUT_NONE, wide, h, 0)->params +=
+            wide * (model->aside_vocab > 0 ? model->aside_vocab : model->vocab);
+        dpari_add_gemm(work, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1,
-                          (s->drop ? 3.0 : 0.0) * s->element * h,
-                          (s->drop ? 2.0 : 0.0) * s->element * h, s->drop ? h : 0.0);
+    op = dpari_add_stream(work, DPARI_CUT_SEQUENCE, style->drop ? 2 : 1,
+                          (style->drop ? 3.0 : 0.0) * style->element * h,
+                          (style->drop ? 2.0 : 0.0) * style->element * h, style->drop ? h : 0.0);
     op->params = positions * h;
-    l->tp_regions = 1;
+    layer->tp_regions = 1;
 }
 
 /* Appends the final norm, the logits and the loss. An unfused loss moves 26 bytes per logit in the
  * forward (fp32 copy, maximum, subtraction, exponential, sum) and 14 in the backward, a fused one 6
  * and 4. */
-static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_style *s,
+static void dpari_add_head(dpar_workload *work, const dpar_model *model, const dpari_style *style,
                            double tokens)
 {
-    double h = m->hidden, v = m->vocab;
-    int fused = (w->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
-                 w->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
-                w->loss != DPAR_MODEL_LOSS_EAGER;
+    double h = model->hidden, v = model->vocab;
+    int fused = (work->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
+                 work->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
+                work->loss != DPAR_MODEL_LOSS_EAGER;
     /* bytes per logit that exist at the same time, by DPAR_MODEL_LOSS_* */
     static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14, 6, 4, 2, 1.75f, 10};
     dpari_layer_op *op;
-    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->element * h);
-    if (l == NULL) {
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, "head", DPAR_LAYER_HEAD, 1, tokens, style->element * h);
+    if (layer == NULL) {
         return;
     }
-    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
-    if (m->head == DPAR_MODEL_HEAD_POOL || m->head == DPAR_MODEL_HEAD_MASKED) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
+    dpari_add_norm(work, style, h, DPARI_KEEP_ALWAYS);
+    if (model->head == DPAR_MODEL_HEAD_POOL || model->head == DPAR_MODEL_HEAD_MASKED) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, h, h, 1);
     }
-    if (w->vocab == 0) {
+    if (work->vocab == 0) {
         return;
     }
-    if (m->embed > 0) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, m->embed, h, 0);
-        h = m->embed;
+    if (model->embed > 0) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, model->embed, h, 0);
+        h = model->embed;
     }
-    op = dpari_add_gemm(w, DPARI_CUT_COLUMN, v, h, 0);
-    op->params = m->tied ? 0.0 : v * h;
-    op = dpari_add_stream(w, DPARI_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
+    op = dpari_add_gemm(work, DPARI_CUT_COLUMN, v, h, 0);
+    op->params = model->tied ? 0.0 : v * h;
+    op = dpari_add_stream(work, DPARI_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
-    op->transient = v * (double)bytes[w->loss];
-    l->tp_regions = 1;
+    op->transient = v * (double)bytes[work->loss];
+    layer->tp_regions = 1;
 }
 
 /* Returns the name of a class of layers. */
@@ -4581,32 +4598,32 @@ static const char *dpari_kind_name(int32_t mix, int32_t feed)
 }
 
 /* Appends one class of a decoder's layers. */
-static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
-                           int32_t mix, int32_t feed, int32_t count)
+static void dpari_add_kind(dpar_workload *work, const dpar_model *model, const dpari_style *style,
+                           double seq, int32_t mix, int32_t feed, int32_t count)
 {
-    const int causal = w->causal;
-    if (dpari_add_layer(w, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
-                        s->element * m->hidden) == NULL) {
+    const int causal = work->causal;
+    if (dpari_add_layer(work, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
+                        style->element * model->hidden) == NULL) {
         return;
     }
-    if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
-        if (m->kv_lora > 0) {
-            dpari_add_mla(w, m, s, seq);
+    if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && model->heads > 0) {
+        if (model->kv_lora > 0) {
+            dpari_add_mla(work, model, style, seq);
         } else {
-            dpari_add_mha(w, m, s, seq, causal, 0,
-                          mix == DPAR_MODEL_MIXER_WINDOW ? m->window : m->index_topk);
+            dpari_add_mha(work, model, style, seq, causal, 0,
+                          mix == DPAR_MODEL_MIXER_WINDOW ? model->window : model->index_topk);
         }
     }
     if (mix == DPAR_MODEL_MIXER_SCAN || mix == DPAR_MODEL_MIXER_BOTH) {
-        dpari_add_recurrence(w, m, s);
+        dpari_add_recurrence(work, model, style);
     }
     if (feed == DPAR_MODEL_FFN_EXPERTS) {
-        dpari_add_moe(w, m, s);
+        dpari_add_moe(work, model, style);
     } else if (feed == DPAR_MODEL_FFN_DENSE) {
-        dpari_add_mlp(w, m, s, m->ffn);
+        dpari_add_mlp(work, model, style, model->ffn);
     }
-    if (w->ops > w->layer[w->layers - 1].first) {
-        w->op[w->layer[w->layers - 1].first].keep = DPARI_KEEP_INPUT;
+    if (work->ops > work->layer[work->layers - 1].first) {
+        work->op[work->layer[work->layers - 1].first].keep = DPARI_KEEP_INPUT;
     }
 }
 
@@ -4628,92 +4645,95 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     return at % 4;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *model, const char *mix, int32_t mixes,
                                                  const int8_t *feeds, int32_t n)
 {
     int32_t i, plain = 1;
     if (mixes < 1) {
-        mix = m->pattern;
+        mix = model->pattern;
         mixes = (int32_t)dpari_length(mix);
     }
-    dpari_zero(m->kinds, sizeof(m->kinds));
-    for (i = 0; i < m->layers && m->layers <= 1000000; i++) {
-        int32_t moe = m->experts > 0 && i >= m->dense_layers &&
-                      (m->expert_step < 2 || i % m->expert_step == m->expert_offset);
+    dpari_zero(model->kinds, sizeof(model->kinds));
+    for (i = 0; i < model->layers && model->layers <= 1000000; i++) {
+        int32_t moe = model->experts > 0 && i >= model->dense_layers &&
+                      (model->expert_step < 2 || i % model->expert_step == model->expert_offset);
         int32_t feed = i < n ? feeds[i] : moe;
-        int32_t expected = m->experts > 0 && i >= m->dense_layers;
+        int32_t expected = model->experts > 0 && i >= model->dense_layers;
         int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MODEL_MIXER_FULL;
         plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
-        m->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
+        model->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
     if (plain) { /* first dense_layers dense ones, then experts: as dpari_build_decoder has it
                   * without counts */
-        dpari_zero(m->kinds, sizeof(m->kinds));
+        dpari_zero(model->kinds, sizeof(model->kinds));
     }
 }
 
 /* Returns 1 if the counts of kinds add up to the layers. They do not if there are none, or if
  * `layers` changed after they were counted; the pattern then decides again. */
-static int dpari_model_mixed(const dpar_model *m)
+static int dpari_model_mixed(const dpar_model *model)
 {
     int32_t i, sum = 0;
     for (i = 0; i < DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT; i++) {
-        if (m->kinds[i] < 0 || m->kinds[i] > m->layers - sum) {
+        if (model->kinds[i] < 0 || model->kinds[i] > model->layers - sum) {
             return 0;
         }
-        sum += m->kinds[i];
+        sum += model->kinds[i];
     }
-    return sum > 0 && sum == m->layers;
+    return sum > 0 && sum == model->layers;
 }
 
 /* Appends a tower if the model has one: patches, blocks that attend to every token of the image,
  * and a projector. It is in front of the language model, on its first stage. */
-static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
+static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
 {
     dpar_model v;
     dpari_style s;
-    double tokens = m->tower_tokens, h = m->tower_hidden;
-    double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
+    double tokens = model->tower_tokens, h = model->tower_hidden;
+    double merged = h * (model->tower_merge > 1 ? model->tower_merge : 1), to = model->hidden;
     int32_t at;
-    dpar_workload_layer *l;
-    if (m->tower_layers < 1) {
+    dpar_workload_layer *layer;
+    if (model->tower_layers < 1) {
         return;
     }
-    l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers, tokens, w->element * h);
-    if (l == NULL) {
+    layer = dpari_add_layer(work, "tower", DPAR_LAYER_EMBED, model->tower_layers, tokens,
+                            work->element * h);
+    if (layer == NULL) {
         return;
     }
     dpari_zero(&v, sizeof(v));
     v.family = DPAR_MODEL_FAMILY_VIT;
-    v.gated = m->tower_gated ? 1 : -1;
-    v.hidden = m->tower_hidden;
-    v.heads = v.kv_heads = m->tower_heads;
-    v.head_width = m->tower_hidden / m->tower_heads;
-    s = dpari_style_of(w, &v);
-    dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
-    dpari_add_mlp(w, &v, &s, m->tower_ffn);
-    for (at = l->first; at < w->ops; at++) { /* SCAN is never halved: nothing here is causal */
-        if (w->op[at].kind == DPARI_OP_ATTENTION) {
-            w->op[at].kind = DPARI_OP_SCAN;
+    v.gated = model->tower_gated ? 1 : -1;
+    v.hidden = model->tower_hidden;
+    v.heads = v.kv_heads = model->tower_heads;
+    v.head_width = model->tower_hidden / model->tower_heads;
+    s = dpari_style_of(work, &v);
+    dpari_add_mha(work, &v, &s, tokens, 0, 0, 0.0);
+    dpari_add_mlp(work, &v, &s, model->tower_ffn);
+    for (at = layer->first; at < work->ops;
+         at++) { /* SCAN is never halved: nothing here is causal */
+        if (work->op[at].kind == DPARI_OP_ATTENTION) {
+            work->op[at].kind = DPARI_OP_SCAN;
         }
     }
-    l = dpari_add_layer(w, "projector", DPAR_LAYER_EMBED, 1, tokens, w->element * to);
-    if (l == NULL) {
+    layer = dpari_add_layer(work, "projector", DPAR_LAYER_EMBED, 1, tokens, work->element * to);
+    if (layer == NULL) {
         return;
     }
-    dpari_add_gemm(w, DPARI_CUT_NONE, h, m->tower_patch, 1)->params +=
-        (double)m->tower_positions * h + 1000.0 * m->tower_params;
-    for (at = 0; at < m->tower_mergers; at++) {
-        double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
+    dpari_add_gemm(work, DPARI_CUT_NONE, h, model->tower_patch, 1)->params +=
+        (double)model->tower_positions * h + 1000.0 * model->tower_params;
+    for (at = 0; at < model->tower_mergers; at++) {
+        double share = model->tower_merge > 1 ? model->tower_merge : 1.0,
+               inner = model->tower_inner;
         dpari_layer_op *op;
         /* `share` tokens are merged into one, so each has that part of the work; the weights are
          * whole */
-        op = dpari_add_gemm(w, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
+        op = dpari_add_gemm(work, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
         op->save /= share;
         op->params = op->n * op->k + op->n;
         op->k /= share;
         if (inner > 0.0) {
-            op = dpari_add_gemm(w, DPARI_CUT_NONE, to, inner, 1);
+            op = dpari_add_gemm(work, DPARI_CUT_NONE, to, inner, 1);
             op->save /= share;
             op->params = op->n * op->k + op->n;
             op->k /= share;
@@ -4722,109 +4742,111 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
 }
 
 /* Returns the rows of learned positions: those of the model, or for a GPT one per token. */
-static double dpari_decoder_positions(const dpar_model *m)
+static double dpari_decoder_positions(const dpar_model *model)
 {
-    if (m->positions != 0) {
-        return dpari_mostf(m->positions, 0.0);
+    if (model->positions != 0) {
+        return dpari_mostf(model->positions, 0.0);
     }
-    return m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0;
+    return model->family == DPAR_MODEL_FAMILY_GPT && !model->rotary ? (double)model->seq : 0.0;
 }
 
-static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, double seq)
+static void dpari_build_decoder(dpar_workload *work, const dpar_model *model, double seq)
 {
     dpar_model m = *model;
-    dpari_style s = dpari_style_of(w, &m);
+    dpari_style s = dpari_style_of(work, &m);
     int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
-    dpari_add_embedding(w, &m, &s, seq, dpari_decoder_positions(&m));
-    dpari_add_tower(w, &m);
-    first = w->layers;
+    dpari_add_embedding(work, &m, &s, seq, dpari_decoder_positions(&m));
+    dpari_add_tower(work, &m);
+    first = work->layers;
     if (dpari_model_mixed(&m)) {
         for (mix = 0; mix < DPAR_MODEL_MIXER_COUNT; mix++) {
             for (feed = 0; feed < DPAR_MODEL_FFN_COUNT; feed++) {
-                dpari_add_kind(w, &m, &s, seq, mix, feed,
+                dpari_add_kind(work, &m, &s, seq, mix, feed,
                                m.kinds[mix * DPAR_MODEL_FFN_COUNT + feed]);
             }
         }
-        for (; first < w->layers; first++) {
-            w->layer[first].span = m.layers;
+        for (; first < work->layers; first++) {
+            work->layer[first].span = m.layers;
         }
     } else {
-        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE, dense);
-        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
+        dpari_add_kind(work, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE, dense);
+        dpari_add_kind(work, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
                        m.layers - dense);
     }
     if (m.mtp > 0) { /* blocks like the last one, and a projection of two vectors to one */
-        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
+        dpari_add_kind(work, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
                        m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
-        dpari_add_gemm(w, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
+        dpari_add_gemm(work, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
     }
-    dpari_add_head(w, &m, &s, seq);
+    dpari_add_head(work, &m, &s, seq);
 }
 
 /* Builds ViT and DiT: patches, blocks that attend to every token, a small head. */
-static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
+static void dpari_build_vision(dpar_workload *work, const dpar_model *model)
 {
-    dpari_style s = dpari_style_of(w, m);
-    double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
-    double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
-    dpar_workload_layer *l =
-        dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.element * h);
+    dpari_style s = dpari_style_of(work, model);
+    double h = model->hidden, tokens = work->tokens,
+           patch = (double)model->patch * model->patch * model->channels;
+    double out = model->out_channels != 0 ? dpari_mostf(model->out_channels, 0.0) : 1000.0;
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, "patch", DPAR_LAYER_EMBED, 1, tokens, s.element * h);
     dpari_layer_op *op;
-    dpari_add_gemm(w, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
-    l->tp_regions = 0;
-    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.element * h);
-    dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
-    dpari_add_mlp(w, m, &s, m->ffn);
-    if (m->family == DPAR_MODEL_FAMILY_DIT) {
+    dpari_add_gemm(work, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
+    layer->tp_regions = 0;
+    layer = dpari_add_layer(work, "block", DPAR_LAYER_BLOCK, model->layers, tokens, s.element * h);
+    dpari_add_mha(work, model, &s, tokens, 0, 0, 0.0);
+    dpari_add_mlp(work, model, &s, model->ffn);
+    if (model->family == DPAR_MODEL_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once per sample */
-        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.element * h, 12.0 * s.element * h,
+        op = dpari_add_stream(work, DPARI_CUT_TENSOR, 8, 8.0 * s.element * h, 12.0 * s.element * h,
                               4.0 * s.element * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
-                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.element * h);
-    dpari_add_norm(w, &s, h, DPARI_KEEP_ALWAYS);
-    if (m->head == DPAR_MODEL_HEAD_POOL) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
+    dpari_add_layer(work, "head", DPAR_LAYER_HEAD, 1,
+                    model->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.element * h);
+    dpari_add_norm(work, &s, h, DPARI_KEEP_ALWAYS);
+    if (model->head == DPAR_MODEL_HEAD_POOL) {
+        dpari_add_gemm(work, DPARI_CUT_NONE, h, h, 1);
     }
     if (out > 0.0) {
-        dpari_add_gemm(w, DPARI_CUT_NONE, out, h, 1);
+        dpari_add_gemm(work, DPARI_CUT_NONE, out, h, 1);
     }
 }
 
 /* Builds an encoder and a decoder. If the model reads sound, `channels` are those of its
  * spectrogram; two convolutions come first, the second of stride 2, and the encoder has image[0]
  * tokens. */
-static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
+static void dpari_build_t5(dpar_workload *work, const dpar_model *model, double seq)
 {
-    dpari_style s = dpari_style_of(w, m);
-    int32_t decoders = m->decoder_layers > 0 ? m->decoder_layers : m->layers;
-    double heard = m->channels > 0 && m->image[0] > 0 ? (double)m->image[0] : seq, h = m->hidden;
-    dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
-    if (m->channels > 0) {
-        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.element * h);
-        dpari_add_gemm(w, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
-            3.0 * m->channels * h;
+    dpari_style s = dpari_style_of(work, model);
+    int32_t decoders = model->decoder_layers > 0 ? model->decoder_layers : model->layers;
+    double heard = model->channels > 0 && model->image[0] > 0 ? (double)model->image[0] : seq,
+           h = model->hidden;
+    dpari_add_embedding(work, model, &s, seq, dpari_mostf(model->positions, 0.0));
+    if (model->channels > 0) {
+        dpari_add_layer(work, "hear", DPAR_LAYER_EMBED, 1, heard, s.element * h);
+        dpari_add_gemm(work, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * model->channels), 1)->params -=
+            3.0 * model->channels * h;
     }
-    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.element * h);
-    dpari_add_mha(w, m, &s, heard, 0, 0, 0.0);
-    dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.element * h);
-    dpari_add_mha(w, m, &s, seq, 1, 0, 0.0);
-    dpari_add_mha(w, m, &s, heard, 0, 1, 0.0);
-    dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_head(w, m, &s, seq);
+    dpari_add_layer(work, "encoder", DPAR_LAYER_BLOCK, model->layers, heard, s.element * h);
+    dpari_add_mha(work, model, &s, heard, 0, 0, 0.0);
+    dpari_add_mlp(work, model, &s, model->ffn);
+    dpari_add_layer(work, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.element * h);
+    dpari_add_mha(work, model, &s, seq, 1, 0, 0.0);
+    dpari_add_mha(work, model, &s, heard, 0, 1, 0.0);
+    dpari_add_mlp(work, model, &s, model->ffn);
+    dpari_add_head(work, model, &s, seq);
 }
 
 /* Appends a convolution with its norm and activation. taps: area of the kernel; grow: input pixels
  * per output pixel, 4 for stride 2; reach: depth of its halo, 0 without one. It keeps its input and
  * the norm's input; the activation is kept as the input of the next one. */
-static void dpari_add_conv(dpar_workload *w, double out, double in, double taps, double grow,
+static void dpari_add_conv(dpar_workload *work, double out, double in, double taps, double grow,
                            int reach)
 {
-    double e = w->element;
-    dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_CONV, DPARI_CUT_COLUMN, 1);
+    double e = work->element;
+    dpar_workload_layer *layer = &work->layer[work->layers - 1];
+    dpari_layer_op *op = dpari_add_op(work, DPARI_OP_CONV, DPARI_CUT_COLUMN, 1);
     op->save_cut = DPARI_CUT_NONE;
     op->n = out;
     op->k = in * taps;
@@ -4833,52 +4855,54 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->touch_back = 2.0 * e * in * grow;
     op->save = e * in * grow;
     /* an eager framework keeps the norm's output too, which is the activation's input */
-    op = dpari_add_stream(w, DPARI_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
-                          (w->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
+    op = dpari_add_stream(work, DPARI_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+                          (work->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
     if (reach > 0) {
-        l->reach_bytes += reach * in * e;
-        l->reach = (int32_t)dpari_most(l->reach, reach);
-        l->exchanges++;
+        layer->reach_bytes += reach * in * e;
+        layer->reach = (int32_t)dpari_most(layer->reach, reach);
+        layer->exchanges++;
     }
 }
 
-/* Builds a bottleneck ResNet with the 3, 4, 6 and 3 blocks of ResNet-50; m->layers is not used. */
-static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
+/* Builds a bottleneck ResNet with the 3, 4, 6 and 3 blocks of ResNet-50; model->layers is not used.
+ */
+static void dpari_build_resnet(dpar_workload *work, const dpar_model *model)
 {
     static const int8_t depth[4] = {3, 4, 6, 3};
-    double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
-    double width = m->hidden, in = m->hidden;
+    double side = (double)model->image[0] / 4.0, cells = side * ((double)model->image[1] / 4.0);
+    double width = model->hidden, in = model->hidden;
     int32_t stage, part;
-    dpar_workload_layer *l =
-        dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
-    l->shrink = 2;
-    dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, work->element * width);
+    layer->shrink = 2;
+    dpari_add_conv(work, width, model->channels, 49.0, 4.0, 3);
     for (stage = 0; stage < 4; stage++) {
         for (part = 0; part < 2; part++) {
             double out = 4.0 * width, grow = part == 0 && stage > 0 ? 4.0 : 1.0;
-            l = dpari_add_layer(w, part ? "bottleneck" : "downsample", DPAR_LAYER_BLOCK,
-                                part ? depth[stage] - 1 : 1, cells, w->element * out);
-            l->shrink = 4 << stage;
-            dpari_add_conv(w, width, in, 1.0, grow, 0);
-            dpari_add_conv(w, width, width, 9.0, 1.0, 1);
-            dpari_add_conv(w, out, width, 1.0, 1.0, 0);
+            layer = dpari_add_layer(work, part ? "bottleneck" : "downsample", DPAR_LAYER_BLOCK,
+                                    part ? depth[stage] - 1 : 1, cells, work->element * out);
+            layer->shrink = 4 << stage;
+            dpari_add_conv(work, width, in, 1.0, grow, 0);
+            dpari_add_conv(work, width, width, 9.0, 1.0, 1);
+            dpari_add_conv(work, out, width, 1.0, 1.0, 0);
             if (part == 0) {
-                dpari_add_conv(w, out, in, 1.0, grow, 0);
+                dpari_add_conv(work, out, in, 1.0, grow, 0);
             }
             in = out;
         }
         width *= 2.0;
         cells /= 4.0;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * w->element);
-    dpari_add_gemm(w, DPARI_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
+    dpari_add_layer(work, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * work->element);
+    dpari_add_gemm(work, DPARI_CUT_NONE, model->out_channels > 0 ? model->out_channels : 1000, in,
+                   1);
 }
 
-static double dpari_level_width(const dpar_model *m, int32_t level)
+static double dpari_level_width(const dpar_model *model, int32_t level)
 {
-    double c = m->hidden;
+    double c = model->hidden;
     while (level-- > 0) {
         c *= 2.0;
     }
@@ -4886,58 +4910,60 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
 }
 
 /* Appends one half of a U-Net level: pairs of convolutions. The first one changes the width. */
-static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
-                            double in)
+static void dpari_add_level(dpar_workload *work, const dpar_model *model, const char *name,
+                            int32_t level, double in)
 {
-    double c = dpari_level_width(m, level), shrink = c / m->hidden;
-    double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
-    double taps = (double)m->kernel * m->kernel;
-    int32_t i, blocks = m->blocks_per_level;
-    dpar_workload_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
-    if (l == NULL) {
+    double c = dpari_level_width(model, level), shrink = c / model->hidden;
+    double cells = (double)model->image[0] * model->image[1] / (shrink * shrink);
+    double taps = (double)model->kernel * model->kernel;
+    int32_t i, blocks = model->blocks_per_level;
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, name, DPAR_LAYER_BLOCK, 1, cells, work->element * c);
+    if (layer == NULL) {
         return;
     }
-    l->shrink = (int32_t)shrink;
+    layer->shrink = (int32_t)shrink;
     for (i = 0; i < blocks; i++) {
-        dpari_add_conv(w, c, i == 0 ? in : c, taps, 1.0, m->kernel / 2);
-        dpari_add_conv(w, c, c, taps, 1.0, m->kernel / 2);
+        dpari_add_conv(work, c, i == 0 ? in : c, taps, 1.0, model->kernel / 2);
+        dpari_add_conv(work, c, c, taps, 1.0, model->kernel / 2);
     }
 }
 
-static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
+static void dpari_build_unet(dpar_workload *work, const dpar_model *model)
 {
     int32_t level;
-    double out = m->out_channels > 0 ? m->out_channels : m->channels;
-    for (level = 0; level < m->levels; level++) {
-        dpari_add_level(w, m, "encode", level,
-                        level == 0 ? m->channels : dpari_level_width(m, level - 1));
+    double out = model->out_channels > 0 ? model->out_channels : model->channels;
+    for (level = 0; level < model->levels; level++) {
+        dpari_add_level(work, model, "encode", level,
+                        level == 0 ? model->channels : dpari_level_width(model, level - 1));
     }
-    for (level = m->levels - 2; level >= 0; level--) {
-        const double width = dpari_level_width(m, level);
+    for (level = model->levels - 2; level >= 0; level--) {
+        const double width = dpari_level_width(model, level);
         /* the skip and the upsampled coarse level are concatenated */
-        dpari_add_level(w, m, "decode", level, 2.0 * width);
+        dpari_add_level(work, model, "decode", level, 2.0 * width);
         /* the up-convolution from the coarse level to this one: 2 x 2, without a halo */
-        dpari_add_conv(w, width, dpari_level_width(m, level + 1), 1.0, 0.25, 0);
+        dpari_add_conv(work, width, dpari_level_width(model, level + 1), 1.0, 0.25, 0);
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
-                    out * w->element);
-    dpari_add_conv(w, out, m->hidden, 1.0, 1.0, 0);
+    dpari_add_layer(work, "head", DPAR_LAYER_HEAD, 1, (double)model->image[0] * model->image[1],
+                    out * work->element);
+    dpari_add_conv(work, out, model->hidden, 1.0, 1.0, 0);
 }
 
 /* Builds an explicit stencil code: one layer, which passes over the cells once per time step. */
-static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
+static void dpari_build_grid(dpar_workload *work, const dpar_model *model)
 {
-    double e = w->element,
-           cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
-    dpar_workload_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
-    dpari_layer_op *op =
-        dpari_add_stream(w, DPARI_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
+    double e = work->element,
+           cells = (double)model->extent[0] * (double)model->extent[1] * (double)model->extent[2];
+    dpar_workload_layer *layer =
+        dpari_add_layer(work, "cells", DPAR_LAYER_BLOCK, 1, cells, e * model->fields);
+    dpari_layer_op *op = dpari_add_stream(work, DPARI_CUT_NONE, model->fields,
+                                          model->bytes_per_cell, 0.0, 2.0 * e * model->fields);
     op->keep = DPARI_KEEP_INPUT;
-    op->n = 0.5 * m->flops_per_cell;
+    op->n = 0.5 * model->flops_per_cell;
     op->k = 1.0;
-    l->reach = m->halo;
-    l->reach_bytes = (double)m->halo * m->fields * e;
-    l->exchanges = 1;
+    layer->reach = model->halo;
+    layer->reach_bytes = (double)model->halo * model->fields * e;
+    layer->exchanges = 1;
 }
 
 /* ---- from model to workload --------------------------------------------------------------- */
@@ -4948,111 +4974,119 @@ static int dpari_is_transformer(int32_t family)
 }
 
 /* Checks the sizes of a transformer and completes head_width, kv_heads and ffn. */
-DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *model, dpar_why *why)
 {
-    if (m->scan > 0 && m->heads == 0) { /* a model of recurrences only has no attention heads */
-        m->heads = m->kv_heads = 0;
-    } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
+    if (model->scan > 0 &&
+        model->heads == 0) { /* a model of recurrences only has no attention heads */
+        model->heads = model->kv_heads = 0;
+    } else if (model->layers < 1 || model->hidden < 1 || model->heads < 1) {
         return dpari_wrong(why,
                            "a transformer needs layers, hidden and heads of at least 1: layers=%d, "
                            "hidden=%d, heads=%d",
-                           m->layers, m->hidden, m->heads);
+                           model->layers, model->hidden, model->heads);
     }
-    if (m->head_width < 1 && m->kv_lora < 1 && m->heads > 0 && m->hidden % m->heads != 0) {
+    if (model->head_width < 1 && model->kv_lora < 1 && model->heads > 0 &&
+        model->hidden % model->heads != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "heads=%d does not divide hidden=%d (give head_width)",
-                         m->heads, m->hidden);
+                         model->heads, model->hidden);
     }
-    if (m->head_width < 1) {
-        m->head_width = m->heads > 0 ? m->hidden / m->heads : 0;
+    if (model->head_width < 1) {
+        model->head_width = model->heads > 0 ? model->hidden / model->heads : 0;
     }
-    m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
-    if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d", m->kv_heads,
-                         m->heads);
+    model->kv_heads = model->kv_heads > 0 ? model->kv_heads : model->heads;
+    if (model->heads > 0 &&
+        (model->kv_heads > model->heads || model->heads % model->kv_heads != 0)) {
+        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d",
+                         model->kv_heads, model->heads);
     }
-    if (m->ffn < 1) {
-        if (m->hidden > INT32_MAX / 4) {
+    if (model->ffn < 1) {
+        if (model->hidden > INT32_MAX / 4) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "hidden=%d is too large for ffn = 4 hidden (give ffn)", m->hidden);
+                             "hidden=%d is too large for ffn = 4 hidden (give ffn)", model->hidden);
         }
-        m->ffn = 4 * m->hidden;
+        model->ffn = 4 * model->hidden;
     }
     return DPAR_OK;
 }
 
 /* Checks the image of a vision model. For other transformers sets seq, and checks it and vocab. */
-static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
+static dpar_status dpari_model_tokens(dpar_model *model, int32_t seq, dpar_why *why)
 {
-    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
-        if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
+    if (model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT) {
+        if (model->patch < 1 || model->image[0] < model->patch || model->image[1] < model->patch ||
+            model->channels < 1) {
             return dpari_wrong(
                 why,
                 "image=%dx%d: patch=%d must be at least 1 and fit into the image, channels=%d "
                 "must be at least 1",
-                m->image[0], m->image[1], m->patch, m->channels);
+                model->image[0], model->image[1], model->patch, model->channels);
         }
         return DPAR_OK;
     }
-    m->seq = seq > 0 ? seq : m->seq;
-    if (m->seq < 1 || m->vocab < 1) {
-        return dpari_wrong(why, "seq and vocab must be at least 1: seq=%d, vocab=%d", m->seq,
-                           m->vocab);
+    model->seq = seq > 0 ? seq : model->seq;
+    if (model->seq < 1 || model->vocab < 1) {
+        return dpari_wrong(why, "seq and vocab must be at least 1: seq=%d, vocab=%d", model->seq,
+                           model->vocab);
     }
     return DPAR_OK;
 }
 
 /* Checks and completes experts, latent attention, windows, recurrences and the tower. */
-DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *model, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
-    if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
-        return dpari_wrong(why, "topk=%d must be 1 to experts=%d", m->topk, m->experts);
+    if (model->experts < 0 ||
+        (model->experts > 0 && (model->topk < 1 || model->topk > model->experts))) {
+        return dpari_wrong(why, "topk=%d must be 1 to experts=%d", model->topk, model->experts);
     }
-    if (m->experts > 0 && m->expert_ffn < 1) {
-        m->expert_ffn = m->ffn;
+    if (model->experts > 0 && model->expert_ffn < 1) {
+        model->expert_ffn = model->ffn;
     }
-    if (m->dense_layers > m->layers) {
-        return dpari_wrong(why, "dense_layers=%d must be at most layers=%d", m->dense_layers,
-                           m->layers);
+    if (model->dense_layers > model->layers) {
+        return dpari_wrong(why, "dense_layers=%d must be at most layers=%d", model->dense_layers,
+                           model->layers);
     }
-    if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
+    if (model->kv_lora > 0 && (model->qk_width < 1 || model->v_width < 1)) {
         return dpari_wrong(why,
                            "latent attention (kv_lora=%d) needs qk_width and v_width of at least "
                            "1, not %d and %d",
-                           m->kv_lora, m->qk_width, m->v_width);
+                           model->kv_lora, model->qk_width, model->v_width);
     }
-    if (!dpari_model_mixed(m)) {
-        dpari_model_kinds(m, NULL, 0, NULL, 0);
+    if (!dpari_model_mixed(model)) {
+        dpari_model_kinds(model, NULL, 0, NULL, 0);
     }
     for (i = 0; i < DPAR_MODEL_FFN_COUNT; i++) {
-        const int32_t *kinds = m->kinds;
+        const int32_t *kinds = model->kinds;
         sees += kinds[DPAR_MODEL_MIXER_WINDOW * DPAR_MODEL_FFN_COUNT + i];
         scans += kinds[DPAR_MODEL_MIXER_SCAN * DPAR_MODEL_FFN_COUNT + i] +
                  kinds[DPAR_MODEL_MIXER_BOTH * DPAR_MODEL_FFN_COUNT + i];
     }
-    if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
-        (sees > 0 && m->window < 1)) {
+    if (model->scan < 0 || model->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && model->scan == 0) ||
+        (sees > 0 && model->window < 1)) {
         return dpari_wrong(why,
                            "%d layers with a window need window=%d of at least 1, %d with a scan "
                            "need scan=%d of 1 to 8",
-                           sees, m->window, scans, m->scan);
+                           sees, model->window, scans, model->scan);
     }
-    if (m->scan > 0) {
-        m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
-        m->scan_width = m->scan_width > 0 ? m->scan_width : m->hidden / m->scan_heads;
-        m->scan_groups = m->scan_groups > 0 ? m->scan_groups : 1;
+    if (model->scan > 0) {
+        model->scan_heads = model->scan_heads > 0 ? model->scan_heads : 1;
+        model->scan_width =
+            model->scan_width > 0 ? model->scan_width : model->hidden / model->scan_heads;
+        model->scan_groups = model->scan_groups > 0 ? model->scan_groups : 1;
     }
-    if (m->tower_layers > 0) {
-        if (m->tower_hidden < 1 || m->tower_heads < 1 || m->tower_hidden % m->tower_heads != 0) {
+    if (model->tower_layers > 0) {
+        if (model->tower_hidden < 1 || model->tower_heads < 1 ||
+            model->tower_hidden % model->tower_heads != 0) {
             return dpari_wrong(why, "tower_heads=%d does not divide tower_hidden=%d",
-                               m->tower_heads, m->tower_hidden);
+                               model->tower_heads, model->tower_hidden);
         }
-        m->tower_ffn = m->tower_ffn > 0
-                           ? m->tower_ffn
-                           : (int32_t)dpari_least(4 * (int64_t)m->tower_hidden, INT32_MAX);
-        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
+        model->tower_ffn = model->tower_ffn > 0
+                               ? model->tower_ffn
+                               : (int32_t)dpari_least(4 * (int64_t)model->tower_hidden, INT32_MAX);
+        model->tower_tokens = model->tower_tokens > 0 ? model->tower_tokens : 256;
     }
-    if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
+    if (model->capacity < 0.0 || (model->capacity > 0.0 && model->capacity < 1.0) ||
+        !dpari_finite(model->capacity)) {
         return dpari_wrong(why, "capacity must be 0 or a finite number of at least 1");
     }
     return DPAR_OK;
@@ -5060,67 +5094,69 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
 
 /* Checks a conv net and completes kernel and blocks_per_level. Each side of the image must have a
  * cell on the coarsest level. */
-static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
+static dpar_status dpari_model_convs(dpar_model *model, dpar_why *why)
 {
-    int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
-    m->kernel = m->kernel > 0 ? m->kernel : 3;
-    m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
-    if (m->family == DPAR_MODEL_FAMILY_UNET) {
-        if (m->levels < 1 || m->levels > 8) {
-            return dpari_wrong(why, "levels=%d must be 1 to 8", m->levels);
+    int32_t shrink = model->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
+    model->kernel = model->kernel > 0 ? model->kernel : 3;
+    model->blocks_per_level = model->blocks_per_level > 0 ? model->blocks_per_level : 1;
+    if (model->family == DPAR_MODEL_FAMILY_UNET) {
+        if (model->levels < 1 || model->levels > 8) {
+            return dpari_wrong(why, "levels=%d must be 1 to 8", model->levels);
         }
         /* four operations per block, on the way down and up; two between levels and for the head */
-        most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
-        if (m->blocks_per_level > most) {
+        most = (DPAR_MAX_LAYER_OPS - 2 * model->levels) / 4 / (2 * model->levels - 1);
+        if (model->blocks_per_level > most) {
             return dpari_wrong(why, "blocks_per_level=%d with levels=%d must be at most %d",
-                               m->blocks_per_level, m->levels, most);
+                               model->blocks_per_level, model->levels, most);
         }
-        shrink = (int32_t)1 << (m->levels - 1);
+        shrink = (int32_t)1 << (model->levels - 1);
     }
-    if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
+    if (model->image[0] < shrink || model->image[1] < shrink || model->channels < 1 ||
+        model->hidden < 1) {
         return dpari_wrong(
             why,
             "hidden=%d and channels=%d must be at least 1, the sides of image=%dx%d at least %d",
-            m->hidden, m->channels, m->image[0], m->image[1], shrink);
+            model->hidden, model->channels, model->image[0], model->image[1], shrink);
     }
     return DPAR_OK;
 }
 
 /* Checks a grid solver and completes its fields. */
-static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
+static dpar_status dpari_model_grid(dpar_model *model, dpar_why *why)
 {
     int64_t cells = 1;
-    int32_t i;
+    int32_t i, narrow = 0;
+    if (model->dims < 1 || model->dims > 3) {
+        return dpari_wrong(why, "a grid has 1 to 3 axes, not %d", model->dims);
+    }
     for (i = 0; i < 3; i++) {
-        m->extent[i] = i < m->dims ? m->extent[i] : 1;
-        if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
+        model->extent[i] = i < model->dims ? model->extent[i] : 1;
+        if (model->extent[i] < 1 || !dpari_mul(cells, model->extent[i], &cells)) {
             return dpari_wrong(why,
                                "grid axis %d has %ld cells; the grid needs 1 to 2^63 - 1 in all", i,
-                               m->extent[i]);
+                               model->extent[i]);
         }
     }
-    m->fields = m->fields > 0 ? m->fields : 1;
-    m->halo = m->halo > 0 ? m->halo : 1;
-    m->element = m->element > 0 ? m->element : 4;
-    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) { /* to the end if all are narrower */
+    model->fields = model->fields > 0 ? model->fields : 1;
+    model->halo = model->halo > 0 ? model->halo : 1;
+    model->element = model->element > 0 ? model->element : 4;
+    for (i = 0; i < model->dims; i++) {
+        narrow += model->halo > model->extent[i];
     }
-    if (m->dims > 0 && i == m->dims) {
-        return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells", m->halo,
-                           m->extent[0], m->extent[1], m->extent[2]);
+    if (narrow == model->dims) {
+        return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells",
+                           model->halo, model->extent[0], model->extent[1], model->extent[2]);
     }
-    if (m->dims < 1 || m->dims > 3) {
-        return dpari_wrong(why, "a grid has 1 to 3 axes, not %d", m->dims);
-    }
-    if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
-        !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
+    if (!(model->flops_per_cell >= 0.0 && model->bytes_per_cell >= 0.0) ||
+        !dpari_finite(model->flops_per_cell) || !dpari_finite(model->bytes_per_cell)) {
         return dpari_wrong(
             why, "flops_per_cell and bytes_per_cell must be finite numbers of at least 0");
     }
-    if (m->bytes_per_cell <= 0.0) { /* every field is read once and written once */
-        m->bytes_per_cell = 2.0 * m->fields * m->element;
+    if (model->bytes_per_cell <= 0.0) { /* every field is read once and written once */
+        model->bytes_per_cell = 2.0 * model->fields * model->element;
     }
-    if (m->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
-        m->flops_per_cell = 2.0 * (2.0 * m->dims * m->halo + 1.0) * m->fields;
+    if (model->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
+        model->flops_per_cell = 2.0 * (2.0 * model->dims * model->halo + 1.0) * model->fields;
     }
     return DPAR_OK;
 }
@@ -5128,7 +5164,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 #define DPARI_AT(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 
 /* Returns an integer of the model that is below -1, or 0 if there is none. */
-static int32_t dpari_model_negative(const dpar_model *m)
+static int32_t dpari_model_negative(const dpar_model *model)
 {
     /* the fields of type int32_t are in three runs, with fields of other types between them */
     static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
@@ -5137,7 +5173,7 @@ static int32_t dpari_model_negative(const dpar_model *m)
     int32_t k, i;
     for (k = 0; k < 3; k++) {
         for (i = run[k][0]; i < run[k][1]; i++) {
-            const int32_t value = ((const int32_t *)(const void *)m)[i];
+            const int32_t value = ((const int32_t *)(const void *)model)[i];
             if (value < -1) {
                 return value;
             }
@@ -5148,190 +5184,194 @@ static int32_t dpari_model_negative(const dpar_model *m)
 #undef DPARI_AT
 
 /* Fills in the fields that follow from the given ones, and refuses numbers that are not allowed. */
-static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
+static dpar_status dpari_model_complete(dpar_model *model, int32_t seq, dpar_why *why)
 {
     dpar_status st;
-    if (m->family == 0) {
+    if (model->family == 0) {
         return dpari_wrong(why,
                            "the model has no family: set family, such as DPAR_MODEL_FAMILY_GPT");
     }
-    if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
-        return dpari_wrong(why, "family=%d is not one of DPAR_MODEL_FAMILY_*", m->family);
+    if (model->family < 0 || model->family >= DPAR_MODEL_FAMILY_END) {
+        return dpari_wrong(why, "family=%d is not one of DPAR_MODEL_FAMILY_*", model->family);
     }
-    if (dpari_model_negative(m) < 0) {
+    if (dpari_model_negative(model) < 0) {
         return dpari_wrong(why, "a field of the model is %d; none may be below -1",
-                           dpari_model_negative(m));
+                           dpari_model_negative(model));
     }
-    if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
-        return dpari_wrong(why, "element=%d must be 2, 4 or 8 bytes", m->element);
+    if (model->element != 0 && model->element != 2 && model->element != 4 && model->element != 8) {
+        return dpari_wrong(why, "element=%d must be 2, 4 or 8 bytes", model->element);
     }
-    if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
-        m->loss >= DPAR_MODEL_LOSS_END) {
+    if (model->attention >= DPAR_MODEL_ATTENTION_END || model->stack >= DPAR_MODEL_STACK_END ||
+        model->loss >= DPAR_MODEL_LOSS_END) {
         return dpari_wrong(why, "attention=%d, stack=%d or loss=%d is not one of DPAR_MODEL_*",
-                           m->attention, m->stack, m->loss);
+                           model->attention, model->stack, model->loss);
     }
-    if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
-        m->tower_layers > 1000000) {
+    if (model->layers > 1000000 || model->decoder_layers > 1000000 || model->mtp > 1000000 ||
+        model->tower_layers > 1000000) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: each at most 1000000",
-            m->layers, m->decoder_layers, m->mtp, m->tower_layers);
+            model->layers, model->decoder_layers, model->mtp, model->tower_layers);
     }
-    if (m->family == DPAR_MODEL_FAMILY_GRID) {
-        return dpari_model_grid(m, why);
+    if (model->family == DPAR_MODEL_FAMILY_GRID) {
+        return dpari_model_grid(model, why);
     }
-    m->element = m->element > 0 ? m->element : 2;
-    if (!dpari_is_transformer(m->family)) {
-        return dpari_model_convs(m, why);
+    model->element = model->element > 0 ? model->element : 2;
+    if (!dpari_is_transformer(model->family)) {
+        return dpari_model_convs(model, why);
     }
-    st = dpari_model_widths(m, why);
+    st = dpari_model_widths(model, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_model_tokens(m, seq, why);
+    st = dpari_model_tokens(model, seq, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_model_experts(m, why);
+    return dpari_model_experts(model, why);
 }
 
 /* Returns the tokens, pixels or cells of a sample. A sample of a ResNet counts as one. */
-static double dpari_model_samples_tokens(const dpar_model *m)
+static double dpari_model_samples_tokens(const dpar_model *model)
 {
-    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
-        return (double)(m->image[0] / m->patch) * (m->image[1] / m->patch) +
-               (m->family == DPAR_MODEL_FAMILY_VIT ? 1.0 : 0.0);
+    if (model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT) {
+        return (double)(model->image[0] / model->patch) * (model->image[1] / model->patch) +
+               (model->family == DPAR_MODEL_FAMILY_VIT ? 1.0 : 0.0);
     }
-    if (m->family == DPAR_MODEL_FAMILY_GRID) {
-        return (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    if (model->family == DPAR_MODEL_FAMILY_GRID) {
+        return (double)model->extent[0] * (double)model->extent[1] * (double)model->extent[2];
     }
-    if (m->family == DPAR_MODEL_FAMILY_RESNET) {
+    if (model->family == DPAR_MODEL_FAMILY_RESNET) {
         return 1.0;
     }
-    return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
+    return model->family == DPAR_MODEL_FAMILY_UNET ? (double)model->image[0] * model->image[1]
+                                                   : (double)model->seq;
 }
 
 /* Returns the loss that a stack has if the model names none. The library with the first fused
  * attention also has a fused loss, so a model with the one is assumed to use the other. */
-static int32_t dpari_loss_of(const dpar_workload *w)
+static int32_t dpari_loss_of(const dpar_workload *work)
 {
-    switch (w->stack) {
+    switch (work->stack) {
     case DPAR_MODEL_STACK_MEGATRON_CORE: return DPAR_MODEL_LOSS_INPLACE;
     case DPAR_MODEL_STACK_MEGATRON: return DPAR_MODEL_LOSS_PARALLEL;
     case DPAR_MODEL_STACK_TORCH_COMPILE: return DPAR_MODEL_LOSS_COMPILED;
     default: break;
     }
-    return w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
-                                                       : DPAR_MODEL_LOSS_EAGER;
+    return work->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
+                                                          : DPAR_MODEL_LOSS_EAGER;
 }
 
 /* Fills in all fields of a workload except its layers and the sums over them. */
-DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *work, const dpar_model *model)
 {
-    int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
-    int transformer = dpari_is_transformer(m->family);
-    dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
-    w->element = m->element;
-    w->stack_version = m->stack;
-    if (m->stack <= 0) {
-        w->stack_version = gpt ? DPAR_MODEL_STACK_MEGATRON : DPAR_MODEL_STACK_MEGATRON_CORE;
+    int gpt = model->family == DPAR_MODEL_FAMILY_GPT;
+    int transformer = dpari_is_transformer(model->family);
+    dpari_copy_text(work->name, sizeof(work->name), model->name, sizeof(model->name));
+    work->element = model->element;
+    work->stack_version = model->stack;
+    if (model->stack <= 0) {
+        work->stack_version = gpt ? DPAR_MODEL_STACK_MEGATRON : DPAR_MODEL_STACK_MEGATRON_CORE;
     }
-    w->stack = dpari_age(w)->stack;
-    w->attention = m->attention;
-    if (m->attention <= 0) {
-        w->attention = gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
-                                                                    : DPAR_MODEL_ATTENTION_FLASH;
+    work->stack = dpari_age(work)->stack;
+    work->attention = model->attention;
+    if (model->attention <= 0) {
+        work->attention = gpt && work->stack == DPAR_MODEL_STACK_MEGATRON
+                              ? DPAR_MODEL_ATTENTION_UNFUSED
+                              : DPAR_MODEL_ATTENTION_FLASH;
     }
-    w->loss = m->loss > 0 ? m->loss : dpari_loss_of(w);
-    w->causal = m->causal > 0 || (m->causal == 0 && (m->family == DPAR_MODEL_FAMILY_GPT ||
-                                                     m->family == DPAR_MODEL_FAMILY_LLAMA));
-    w->tokens = dpari_model_samples_tokens(m);
-    w->hidden = m->hidden;
+    work->loss = model->loss > 0 ? model->loss : dpari_loss_of(work);
+    work->causal =
+        model->causal > 0 || (model->causal == 0 && (model->family == DPAR_MODEL_FAMILY_GPT ||
+                                                     model->family == DPAR_MODEL_FAMILY_LLAMA));
+    work->tokens = dpari_model_samples_tokens(model);
+    work->hidden = model->hidden;
     if (transformer) { /* others keep the zeros */
-        w->heads = m->heads;
-        w->kv_heads = m->kv_lora > 0 ? m->heads : m->kv_heads;
+        work->heads = model->heads;
+        work->kv_heads = model->kv_lora > 0 ? model->heads : model->kv_heads;
     }
-    if (transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)) {
-        w->vocab = m->vocab;
+    if (transformer &&
+        (model->head == DPAR_MODEL_HEAD_VOCAB || model->head == DPAR_MODEL_HEAD_MASKED)) {
+        work->vocab = model->vocab;
     }
-    dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
-    w->experts = m->experts;
-    w->topk = m->topk;
-    w->expert_groups = m->expert_groups;
-    w->topk_groups = m->topk_groups;
-    w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
-    w->trains = m->family != DPAR_MODEL_FAMILY_GRID && !m->inference;
-    w->time_steps = m->family == DPAR_MODEL_FAMILY_GRID ? 1 : 0;
-    if (m->family == DPAR_MODEL_FAMILY_GRID) {
-        w->dims = m->dims;
-        w->extent[0] = m->extent[0];
-        w->extent[1] = m->extent[1];
-        w->extent[2] = m->extent[2];
+    dpari_copy_text(work->note, sizeof(work->note), model->note, sizeof(model->note));
+    work->experts = model->experts;
+    work->topk = model->topk;
+    work->expert_groups = model->expert_groups;
+    work->topk_groups = model->topk_groups;
+    work->capacity = model->capacity >= 1.0 ? model->capacity : 1.0;
+    work->trains = model->family != DPAR_MODEL_FAMILY_GRID && !model->inference;
+    work->time_steps = model->family == DPAR_MODEL_FAMILY_GRID ? 1 : 0;
+    if (model->family == DPAR_MODEL_FAMILY_GRID) {
+        work->dims = model->dims;
+        work->extent[0] = model->extent[0];
+        work->extent[1] = model->extent[1];
+        work->extent[2] = model->extent[2];
     } else if (!transformer) {
-        w->dims = 2;
-        w->extent[0] = m->image[0];
-        w->extent[1] = m->image[1];
-        w->extent[2] = 1;
+        work->dims = 2;
+        work->extent[0] = model->image[0];
+        work->extent[1] = model->image[1];
+        work->extent[2] = 1;
     }
 }
 
 /* Returns the number of blocks whose matrix products are as much work as those of the head. */
-static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
+static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *work)
 {
     double head = 0.0, block = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->layers; i++) {
-        double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
-        for (k = 0; k < w->layer[i].ops; k++) {
-            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
-            if (op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED) {
-                *to += op->n * op->k * op->copies * w->layer[i].count;
+    for (i = 0; i < work->layers; i++) {
+        double *to = work->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
+        for (k = 0; k < work->layer[i].ops; k++) {
+            const dpari_layer_op *op = &work->op[work->layer[i].first + k];
+            if (op->kind == DPARI_OP_GEMM && work->layer[i].kind != DPAR_LAYER_EMBED) {
+                *to += op->n * op->k * op->copies * work->layer[i].count;
             }
         }
     }
-    return block > 0.0 ? (int32_t)(head * w->blocks / block + 0.5) : 0;
+    return block > 0.0 ? (int32_t)(head * work->blocks / block + 0.5) : 0;
 }
 
 /* Numbers the blocks and sums blocks, parameters and FLOP over the layers. */
-static void dpari_workload_totals(dpar_workload *w)
+static void dpari_workload_totals(dpar_workload *work)
 {
     int32_t i, k;
-    w->blocks = w->shard_units = 0;
-    w->params = w->model_flops_full = w->model_flops_causal = 0.0;
-    for (i = 0; i < w->layers; i++) {
-        dpar_workload_layer *l = &w->layer[i];
+    work->blocks = work->shard_units = 0;
+    work->params = work->model_flops_full = work->model_flops_causal = 0.0;
+    for (i = 0; i < work->layers; i++) {
+        dpar_workload_layer *layer = &work->layer[i];
         double plain = 0.0, attention = 0.0;
-        if (l->span == 0 && l->kind == DPAR_LAYER_BLOCK) {
-            l->from = w->blocks;
-            l->span = l->count;
+        if (layer->span == 0 && layer->kind == DPAR_LAYER_BLOCK) {
+            layer->from = work->blocks;
+            layer->span = layer->count;
         }
-        for (k = 0; k < l->ops; k++) {
-            const dpari_layer_op *op = &w->op[l->first + k];
-            double flop = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
+        for (k = 0; k < layer->ops; k++) {
+            const dpari_layer_op *op = &work->op[layer->first + k];
+            double flop = 2.0 * op->n * op->k * op->copies * layer->tokens * layer->count;
             if (op->kind == DPARI_OP_ATTENTION) { /* k of causal attention is half of the keys */
-                attention += w->causal ? 2.0 * flop : flop;
+                attention += work->causal ? 2.0 * flop : flop;
             } else if (op->kind == DPARI_OP_SCORES) {
                 attention += flop;
             } else {
                 plain += flop;
             }
         }
-        w->params += dpari_layer_params(w, i) * l->count;
-        w->model_flops_full += plain + attention;
-        w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
-        w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
-        w->shard_units += l->count;
+        work->params += dpari_layer_params(work, i) * layer->count;
+        work->model_flops_full += plain + attention;
+        work->model_flops_causal += plain + (work->causal ? 0.5 : 1.0) * attention;
+        work->blocks += layer->kind == DPAR_LAYER_BLOCK ? layer->count : 0;
+        work->shard_units += layer->count;
     }
-    if (dpari_age(w)->by_work) {
-        w->head_blocks = dpari_head_blocks(w);
+    if (dpari_age(work)->by_work) {
+        work->head_blocks = dpari_head_blocks(work);
     }
-    if (w->trains) { /* the backward has twice the FLOP of the forward */
-        w->model_flops_full *= 3.0;
-        w->model_flops_causal *= 3.0;
+    if (work->trains) { /* the backward has twice the FLOP of the forward */
+        work->model_flops_full *= 3.0;
+        work->model_flops_causal *= 3.0;
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model,
+DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *work, const dpar_model *model,
                                                    int32_t seq, dpar_why *why)
 {
     dpar_model m = *model;
@@ -5339,20 +5379,20 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_zero(w, sizeof(*w));
-    dpari_workload_head(w, &m);
+    dpari_zero(work, sizeof(*work));
+    dpari_workload_head(work, &m);
     switch (m.family) {
     case DPAR_MODEL_FAMILY_GPT:
-    case DPAR_MODEL_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_LLAMA: dpari_build_decoder(work, &m, m.seq); break;
     case DPAR_MODEL_FAMILY_VIT:
-    case DPAR_MODEL_FAMILY_DIT: dpari_build_vision(w, &m); break;
-    case DPAR_MODEL_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
-    case DPAR_MODEL_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
-    case DPAR_MODEL_FAMILY_UNET: dpari_build_unet(w, &m); break;
-    default: dpari_build_grid(w, &m); break;
+    case DPAR_MODEL_FAMILY_DIT: dpari_build_vision(work, &m); break;
+    case DPAR_MODEL_FAMILY_T5: dpari_build_t5(work, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_RESNET: dpari_build_resnet(work, &m); break;
+    case DPAR_MODEL_FAMILY_UNET: dpari_build_unet(work, &m); break;
+    default: dpari_build_grid(work, &m); break;
     }
-    dpari_workload_totals(w);
-    return dpari_workload_check(w, why);
+    dpari_workload_totals(work);
+    return dpari_workload_check(work, why);
 }
 
 /* ==== cost/models.c ==== */
@@ -7790,15 +7830,15 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
-DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
+DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *text, int32_t recompute)
 {
     int32_t i;
     if ((recompute & 3) > 0 || recompute == 0) {
-        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+        dpar_text_put(text, dpari_recompute_word[recompute & 3]);
     }
     for (i = 0; i < 3; i++) {
         if (recompute >> (2 + i) & 1) {
-            dpari_text_print(t, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
+            dpari_text_print(text, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
                              dpari_recompute_word[4 + i]);
         }
     }
@@ -7880,21 +7920,22 @@ DPAR_API const char *dpar_recipe_name(int32_t index)
     return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name,
+                                                 dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < DPARI_RECIPES; i++) {
         if (dpari_same(name, dpari_recipe[i].name)) {
-            dpari_copy_text(r->name, sizeof(r->name), name, sizeof(r->name));
-            r->weight = (double)dpari_recipe[i].weight;
-            r->gradient = (double)dpari_recipe[i].gradient;
-            r->master = (double)dpari_recipe[i].master;
-            r->moments = (double)dpari_recipe[i].moments;
-            r->gathered = (double)dpari_recipe[i].gathered;
-            r->reduced = (double)dpari_recipe[i].reduced;
-            r->compute = dpari_recipe[i].compute;
-            r->casts = dpari_recipe[i].casts;
-            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
+            dpari_copy_text(recipe->name, sizeof(recipe->name), name, sizeof(recipe->name));
+            recipe->weight = (double)dpari_recipe[i].weight;
+            recipe->gradient = (double)dpari_recipe[i].gradient;
+            recipe->master = (double)dpari_recipe[i].master;
+            recipe->moments = (double)dpari_recipe[i].moments;
+            recipe->gathered = (double)dpari_recipe[i].gathered;
+            recipe->reduced = (double)dpari_recipe[i].reduced;
+            recipe->compute = dpari_recipe[i].compute;
+            recipe->casts = dpari_recipe[i].casts;
+            recipe->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
@@ -7907,14 +7948,15 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-DPAR_API void dpar_strategy_init(dpar_strategy *s)
+DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
 {
-    dpari_zero(s, sizeof(*s));
-    s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
-    s->micro_batch = s->micro_batches = 1;
-    s->schedule = DPAR_SCHEDULE_1F1B;
-    s->overlap = DPAR_OVERLAP_DEFAULT;
-    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
+    dpari_zero(strategy, sizeof(*strategy));
+    strategy->tp = strategy->cp = strategy->dp = strategy->pp = strategy->vp = strategy->ep =
+        strategy->etp = 1;
+    strategy->micro_batch = strategy->micro_batches = 1;
+    strategy->schedule = DPAR_SCHEDULE_1F1B;
+    strategy->overlap = DPAR_OVERLAP_DEFAULT;
+    strategy->tiles[0] = strategy->tiles[1] = strategy->tiles[2] = 1;
 }
 
 static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
@@ -7944,28 +7986,28 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
     switch (field) {
-    case DPAR_STRATEGY_FIELD_TP: return &s->tp;
-    case DPAR_STRATEGY_FIELD_SP: return &s->sp;
-    case DPAR_STRATEGY_FIELD_CP: return &s->cp;
-    case DPAR_STRATEGY_FIELD_CP_KIND: return &s->cp_kind;
-    case DPAR_STRATEGY_FIELD_DP: return &s->dp;
-    case DPAR_STRATEGY_FIELD_SHARD: return &s->shard;
-    case DPAR_STRATEGY_FIELD_ZERO: return &s->zero;
-    case DPAR_STRATEGY_FIELD_PP: return &s->pp;
-    case DPAR_STRATEGY_FIELD_VP: return &s->vp;
-    case DPAR_STRATEGY_FIELD_SCHEDULE: return &s->schedule;
-    case DPAR_STRATEGY_FIELD_EP: return &s->ep;
-    case DPAR_STRATEGY_FIELD_ETP: return &s->etp;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &s->micro_batch;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &s->micro_batches;
-    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &s->recompute;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return &s->offload;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return &s->overlap;
-    case DPAR_STRATEGY_FIELD_TILES: return s->tiles;
-    default: return &s->recompute_layers;
+    case DPAR_STRATEGY_FIELD_TP: return &strategy->tp;
+    case DPAR_STRATEGY_FIELD_SP: return &strategy->sp;
+    case DPAR_STRATEGY_FIELD_CP: return &strategy->cp;
+    case DPAR_STRATEGY_FIELD_CP_KIND: return &strategy->cp_kind;
+    case DPAR_STRATEGY_FIELD_DP: return &strategy->dp;
+    case DPAR_STRATEGY_FIELD_SHARD: return &strategy->shard;
+    case DPAR_STRATEGY_FIELD_ZERO: return &strategy->zero;
+    case DPAR_STRATEGY_FIELD_PP: return &strategy->pp;
+    case DPAR_STRATEGY_FIELD_VP: return &strategy->vp;
+    case DPAR_STRATEGY_FIELD_SCHEDULE: return &strategy->schedule;
+    case DPAR_STRATEGY_FIELD_EP: return &strategy->ep;
+    case DPAR_STRATEGY_FIELD_ETP: return &strategy->etp;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &strategy->micro_batch;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &strategy->micro_batches;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &strategy->recompute;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return &strategy->offload;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return &strategy->overlap;
+    case DPAR_STRATEGY_FIELD_TILES: return strategy->tiles;
+    default: return &strategy->recompute_layers;
     }
 }
 
@@ -8049,7 +8091,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
 }
 
 /* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
-static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
+static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
 {
     int32_t value = -1, least = 0;
     switch (field) {
@@ -8067,10 +8109,10 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         break;
     case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
     case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
-    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, strategy->tiles) == 0;
     default: value = dpari_read_count(v, n); break;
     }
-    *dpari_field_at(s, field) = value;
+    *dpari_field_at(strategy, field) = value;
     return value >= least;
 }
 
@@ -8154,88 +8196,89 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, int64_t v)
 {
-    dpari_text_print(t, ",%s=%ld", name, v);
+    dpari_text_print(text, ",%s=%ld", name, v);
 }
 
-DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
+                                     int32_t offload)
 {
     static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
                                         {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     for (i = 0; i < 6; i++) {
         if ((bits >> i & 1) && word[offload][i][0] != 0) {
-            dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
+            dpari_text_print(text, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
-    dpar_text_put(t, n == 0 ? "none" : "");
+    dpar_text_put(text, n == 0 ? "none" : "");
 }
 
-DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles)
 {
-    dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
+    dpari_text_print(text, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
-        dpari_text_print(t, "x%d", tiles[2]);
+        dpari_text_print(text, "x%d", tiles[2]);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar_text *text)
 {
-    dpari_text_print(t, "dp=%d", s->dp);
-    if (s->shard > 0 && s->shard < s->dp) {
-        dpari_write_pair(t, "shard", s->shard);
+    dpari_text_print(text, "dp=%d", strategy->dp);
+    if (strategy->shard > 0 && strategy->shard < strategy->dp) {
+        dpari_write_pair(text, "shard", strategy->shard);
     }
-    dpari_write_pair(t, "zero", s->zero);
-    dpari_write_pair(t, "tp", s->tp);
-    if (s->tp > 1) {
-        dpari_write_pair(t, "sp", s->sp);
+    dpari_write_pair(text, "zero", strategy->zero);
+    dpari_write_pair(text, "tp", strategy->tp);
+    if (strategy->tp > 1) {
+        dpari_write_pair(text, "sp", strategy->sp);
     }
-    if (s->cp > 1) {
-        dpari_write_pair(t, "cp", s->cp);
-        dpari_text_print(t, ",cp_kind=%s", dpari_cp_name(s->cp_kind));
+    if (strategy->cp > 1) {
+        dpari_write_pair(text, "cp", strategy->cp);
+        dpari_text_print(text, ",cp_kind=%s", dpari_cp_name(strategy->cp_kind));
     }
-    dpari_write_pair(t, "pp", s->pp);
-    if (s->pp > 1) {
-        dpari_write_pair(t, "vp", s->vp);
-        dpari_text_print(t, ",schedule=%s", dpar_schedule_name(s->schedule));
+    dpari_write_pair(text, "pp", strategy->pp);
+    if (strategy->pp > 1) {
+        dpari_write_pair(text, "vp", strategy->vp);
+        dpari_text_print(text, ",schedule=%s", dpar_schedule_name(strategy->schedule));
     }
-    if (s->ep * s->etp > 1) {
-        dpari_write_pair(t, "ep", s->ep);
-        dpari_write_pair(t, "etp", s->etp);
+    if (strategy->ep * strategy->etp > 1) {
+        dpari_write_pair(text, "ep", strategy->ep);
+        dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (s->tiles[0] * s->tiles[1] * s->tiles[2] > 1) {
-        dpar_text_put(t, ",tiles=");
-        dpari_write_tiles(t, s->tiles);
+    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+        dpar_text_put(text, ",tiles=");
+        dpari_write_tiles(text, strategy->tiles);
     }
-    dpari_write_pair(t, "mbs", s->micro_batch);
-    dpari_write_pair(t, "m", s->micro_batches);
-    if (s->recompute != DPAR_RECOMPUTE_NONE) {
-        dpar_text_put(t, ",recompute=");
-        dpari_write_recompute(t, s->recompute);
+    dpari_write_pair(text, "mbs", strategy->micro_batch);
+    dpari_write_pair(text, "m", strategy->micro_batches);
+    if (strategy->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(text, ",recompute=");
+        dpari_write_recompute(text, strategy->recompute);
     }
-    if (s->recompute_layers > 0) {
-        dpari_write_pair(t, "recompute_layers", s->recompute_layers);
+    if (strategy->recompute_layers > 0) {
+        dpari_write_pair(text, "recompute_layers", strategy->recompute_layers);
     }
-    if (s->offload != 0) {
-        dpari_write_bits(t, ",offload=", s->offload, 1);
+    if (strategy->offload != 0) {
+        dpari_write_bits(text, ",offload=", strategy->offload, 1);
     }
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        dpari_write_bits(t, ",overlap=", s->overlap, 0);
+    if (!(strategy->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_write_bits(text, ",overlap=", strategy->overlap, 0);
     }
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
-DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy)
 {
     int64_t n = 1;
-    int32_t i, ok = s->tp > 0 && s->cp > 0 && s->dp > 0 && s->pp > 0;
-    ok = ok && dpari_mul(n, s->tp, &n) && dpari_mul(n, s->cp, &n) && n <= INT32_MAX;
-    ok = ok && dpari_mul(n, s->dp, &n) && n <= INT32_MAX && dpari_mul(n, s->pp, &n);
+    int32_t i, ok = strategy->tp > 0 && strategy->cp > 0 && strategy->dp > 0 && strategy->pp > 0;
+    ok = ok && dpari_mul(n, strategy->tp, &n) && dpari_mul(n, strategy->cp, &n) && n <= INT32_MAX;
+    ok = ok && dpari_mul(n, strategy->dp, &n) && n <= INT32_MAX && dpari_mul(n, strategy->pp, &n);
     for (i = 0; i < 3; i++) {
-        ok = ok && n <= INT32_MAX && s->tiles[i] > 0 && dpari_mul(n, s->tiles[i], &n);
+        ok = ok && n <= INT32_MAX && strategy->tiles[i] > 0 && dpari_mul(n, strategy->tiles[i], &n);
     }
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
@@ -8257,7 +8300,7 @@ static DPARI_PRINTF(4, 5) dpar_status
 }
 
 /* Reports the first field that is out of its range. */
-static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
+static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, int32_t *rule,
                                                  dpar_why *why)
 {
     /* `most` is 0 if there is no limit */
@@ -8276,7 +8319,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                  {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
                  {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                  {DPAR_STRATEGY_FIELD_SP, 0, 1}};
-    dpar_strategy given = *s;
+    dpar_strategy given = *strategy;
     const char *name;
     size_t i;
     int32_t v;
@@ -8299,69 +8342,73 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
 }
 
 /* Checks that every field is in its range. */
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
                                                   dpar_why *why)
 {
-    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
-        s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
-        s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1) {
-        return dpari_refuse_field(s, rule, why);
+    if (strategy->tp < 1 || strategy->cp < 1 || strategy->dp < 1 || strategy->pp < 1 ||
+        strategy->vp < 1 || strategy->ep < 1 || strategy->etp < 1 || strategy->micro_batch < 1 ||
+        strategy->micro_batches < 1 || strategy->recompute_layers < 0 || strategy->shard < 0 ||
+        strategy->zero < 0 || strategy->zero > 3 || strategy->sp < 0 || strategy->sp > 1) {
+        return dpari_refuse_field(strategy, rule, why);
     }
-    if (s->schedule == 0) {
+    if (strategy->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
             "schedule=0: set a schedule, such as DPAR_SCHEDULE_1F1B (dpar_strategy_init does)");
     }
-    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
-        s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
-        s->cp_kind >= DPAR_CP_KIND_COUNT) {
+    if (strategy->recompute < 0 || strategy->recompute > 31 ||
+        (strategy->recompute > 3 && (strategy->recompute & 3) > 1) || strategy->schedule < 1 ||
+        strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
+        strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist", s->recompute,
-                            s->schedule, s->cp_kind);
+                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s)
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
-    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
-           s->tiles[2];
+    return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
+           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
 }
 
-DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
 {
-    int64_t parts = (int64_t)s->tp * s->cp;
-    return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
+    int64_t parts = (int64_t)strategy->tp * strategy->cp;
+    return work->heads > 0 && parts > 0 && (int64_t)work->tokens % parts == 0;
 }
 
 /* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
  * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
-static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
-                                                 int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
+                                                 const dpar_strategy *strategy, int32_t *rule,
+                                                 dpar_why *why)
 {
-    if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
+    if (strategy->tp > 1 && work->heads > 0 && work->heads % strategy->tp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d does not divide %d attention heads", s->tp, w->heads);
+                            "tp=%d does not divide %d attention heads", strategy->tp, work->heads);
     }
-    if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
+    if (strategy->tp > 1 && work->kv_heads > 0 && work->kv_heads % strategy->tp != 0 &&
+        strategy->tp % work->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d and %d key-value heads: neither divides the other", s->tp,
-                            w->kv_heads);
+                            "tp=%d and %d key-value heads: neither divides the other", strategy->tp,
+                            work->kv_heads);
     }
-    if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
+    if (strategy->tp > 1 && (work->hidden < 1 || work->hidden % strategy->tp != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d does not divide hidden=%d", s->tp, w->hidden);
+                            "tp=%d does not divide hidden=%d", strategy->tp, work->hidden);
     }
-    if (s->sp && (s->tp == 1 || w->heads == 0)) {
+    if (strategy->sp && (strategy->tp == 1 || work->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism (sp=1) needs tp > 1 and a model with attention "
                             "(tp=%d)",
-                            s->tp);
+                            strategy->tp);
     }
-    if (s->sp && !dpari_sequence_cuts(w, s)) {
+    if (strategy->sp && !dpari_sequence_cuts(work, strategy)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", s->tp, s->cp,
-                            (int64_t)w->tokens);
+                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", strategy->tp,
+                            strategy->cp, (int64_t)work->tokens);
     }
     return DPAR_OK;
 }
@@ -8375,137 +8422,148 @@ static int dpari_v_shaped(int32_t schedule)
 
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
-static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
-                                                   int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
+                                                   const dpar_strategy *strategy, int32_t *rule,
+                                                   dpar_why *why)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    int looped =
-        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
+                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute must be none, because the job has no backward");
     }
-    if (s->recompute_layers > 0 &&
-        (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
+    if (strategy->recompute_layers > 0 &&
+        (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_OPTION, why,
             "recompute_layers=%d needs recompute=full and must be at most %d layers",
-            s->recompute_layers, w->blocks);
+            strategy->recompute_layers, work->blocks);
     }
-    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
+    if (strategy->pp > 1 && chunks > work->blocks && (work->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=%d x vp=%d needs at least as many layers, the model has %d", s->pp,
-                            s->vp, w->blocks);
+                            "pp=%d x vp=%d needs at least as many layers, the model has %d",
+                            strategy->pp, strategy->vp, work->blocks);
     }
-    if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
+                                                               strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
-                            s->vp, s->pp);
+                            strategy->vp, strategy->pp);
     }
-    if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
+    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks per rank: vp=2, not %d", s->vp);
+                            "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }
-    if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
-        (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
+    if (strategy->schedule == DPAR_SCHEDULE_INTERLEAVED && strategy->pp > 1 &&
+        (strategy->vp < 2 ||
+         strategy->micro_batches % dpari_most(1, strategy->micro_batches / strategy->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "interleaving needs vp >= 2 (vp=%d) and m=%d micro-batches in equal "
                             "rounds of at least pp=%d",
-                            s->vp, s->micro_batches, s->pp);
+                            strategy->vp, strategy->micro_batches, strategy->pp);
     }
-    if (s->pp > 1 &&
-        (s->schedule == DPAR_SCHEDULE_DUALPIPE || s->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
-        (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
-                                          (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+    if (strategy->pp > 1 &&
+        (strategy->schedule == DPAR_SCHEDULE_DUALPIPE ||
+         strategy->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
+        (strategy->micro_batches < 2 * strategy->pp ||
+         (strategy->schedule == DPAR_SCHEDULE_DUALPIPE &&
+          (strategy->pp % 2 != 0 || strategy->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "DualPipe needs m >= 2 pp, and unless it is DualPipeV an even m and "
                             "pp: m=%d, pp=%d",
-                            s->micro_batches, s->pp);
+                            strategy->micro_batches, strategy->pp);
     }
     return DPAR_OK;
 }
 
 /* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
  * of the sequence, so that causal attention is the same work on every rank. */
-static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
-                                                  int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *work,
+                                                  const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
-    int64_t tokens = (int64_t)w->tokens;
-    if (s->cp > 1 && w->heads == 0) {
+    int64_t tokens = (int64_t)work->tokens;
+    if (strategy->cp > 1 && work->heads == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d: the model has no sequence",
-                            s->cp);
+                            strategy->cp);
     }
-    if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
+    if (strategy->cp > 1 && strategy->cp_kind == DPAR_CP_RING &&
+        tokens % (2 * (int64_t)strategy->cp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
                             "ring attention: 2 cp = %ld does not divide %ld tokens",
-                            2 * (int64_t)s->cp, tokens);
+                            2 * (int64_t)strategy->cp, tokens);
     }
-    if (s->cp > 1 && tokens % s->cp != 0) {
+    if (strategy->cp > 1 && tokens % strategy->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
-                            s->cp, tokens);
+                            strategy->cp, tokens);
     }
-    if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
+    if (strategy->cp > 1 && strategy->cp_kind == DPAR_CP_ULYSSES &&
+        (work->heads / strategy->tp) % strategy->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves", s->cp,
-                            w->heads / s->tp, s->tp);
+                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves",
+                            strategy->cp, work->heads / strategy->tp, strategy->tp);
     }
     return DPAR_OK;
 }
 
 /* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
-static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
-                                                  int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
+                                                  const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
-    int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
-    if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
+    int64_t ranks = (int64_t)strategy->tp * strategy->cp * strategy->dp;
+    if ((strategy->ep > 1 || strategy->etp > 1) && work->experts == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep=%d, etp=%d: the model has no experts", s->ep, s->etp);
+                            "ep=%d, etp=%d: the model has no experts", strategy->ep, strategy->etp);
     }
-    if (s->ep > 1 && w->experts % s->ep != 0) {
+    if (strategy->ep > 1 && work->experts % strategy->ep != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=%d does not divide %d experts",
-                            s->ep, w->experts);
+                            strategy->ep, work->experts);
     }
-    if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
+    if ((strategy->ep > 1 || strategy->etp > 1) &&
+        ranks % ((int64_t)strategy->ep * strategy->etp) != 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_EP, why,
             "ep x etp = %ld does not divide the %ld ranks of a stage (tp x cp x dp)",
-            (int64_t)s->ep * s->etp, ranks);
+            (int64_t)strategy->ep * strategy->etp, ranks);
     }
-    if (w->experts > 0 && s->tp > 1 &&
-        s->sp == 0) { /* without SP every TP rank would route every token */
+    if (work->experts > 0 && strategy->tp > 1 &&
+        strategy->sp == 0) { /* without SP every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
-                            w->experts);
+                            "tp=%d with %d experts needs sequence parallelism: sp=1", strategy->tp,
+                            work->experts);
     }
     return DPAR_OK;
 }
 
 /* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
  * the halo of its neighbour, which must not reach beyond it. */
-static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
-                                                int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *work,
+                                                const dpar_strategy *strategy, int32_t *rule,
+                                                dpar_why *why)
 {
     int32_t i, k;
-    if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
+    if (strategy->tiles[0] < 1 || strategy->tiles[1] < 1 || strategy->tiles[2] < 1) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "tiles must be at least 1: %dx%dx%d", s->tiles[0], s->tiles[1],
-                            s->tiles[2]);
+                            "tiles must be at least 1: %dx%dx%d", strategy->tiles[0],
+                            strategy->tiles[1], strategy->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
-        if (s->tiles[i] > 1 && i >= w->dims) {
+        if (strategy->tiles[i] > 1 && i >= work->dims) {
             return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                 "%d tiles along axis %d, but the model's grid has %d axes",
-                                s->tiles[i], i, w->dims);
+                                strategy->tiles[i], i, work->dims);
         }
-        for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
-            int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
-            if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
+        for (k = 0; strategy->tiles[i] > 1 && k < work->layers; k++) {
+            int64_t cells = work->extent[i] / work->layer[k].shrink / strategy->tiles[i];
+            if (work->layer[k].exchanges > 0 && cells < dpari_most(2, work->layer[k].reach)) {
                 return dpari_refuse(
                     rule, DPAR_STRATEGY_RULE_TILES, why,
                     "%d tiles along an axis of %ld cells leave %ld cells each in some layer: a "
                     "tile needs 2, and all of its neighbour's halo",
-                    s->tiles[i], w->extent[i], cells);
+                    strategy->tiles[i], work->extent[i], cells);
             }
         }
     }
@@ -8513,52 +8571,53 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 }
 
 /* Checks shards, the global batch and offloading. */
-static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *strategy,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     int64_t batch = 0;
-    if (s->shard > 0 && s->dp % s->shard != 0) {
+    if (strategy->shard > 0 && strategy->dp % strategy->shard != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=%d does not divide dp=%d",
-                            s->shard, s->dp);
+                            strategy->shard, strategy->dp);
     }
-    if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
+    if (!dpari_mul((int64_t)strategy->dp * strategy->micro_batch, strategy->micro_batches,
+                   &batch)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp=%d x mbs=%d x m=%d is too large", s->dp, s->micro_batch,
-                            s->micro_batches);
+                            "dp=%d x mbs=%d x m=%d is too large", strategy->dp,
+                            strategy->micro_batch, strategy->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
                             "dp x mbs x m = %ld samples per step, but the global batch is %ld",
                             batch, global_batch);
     }
-    if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
+    if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload needs the host's memory: add host=GB to the machine");
     }
-    if (s->offload < 0 || s->offload > 15 ||
-        ((s->offload & DPAR_OFFLOAD_NVME) &&
-         (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
+    if (strategy->offload < 0 || strategy->offload > 15 ||
+        ((strategy->offload & DPAR_OFFLOAD_NVME) &&
+         (!(job->cluster->nvme_Bps > 0.0) || !(strategy->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
             "offload=%d must be 0 to 15; NVMe (8) needs the optimizer (1) and nvme=GB/s "
             "of the machine",
-            s->offload);
+            strategy->offload);
     }
     return DPAR_OK;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
-                                                           const dpar_strategy *s,
+                                                           const dpar_strategy *strategy,
                                                            int64_t global_batch, int32_t *rule,
                                                            dpar_why *why)
 {
-    const dpar_workload *w = job->work;
-    int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
-    dpar_status st = dpari_check_degrees(s, rule, why);
+    const dpar_workload *work = job->work;
+    int32_t ranks = dpar_strategy_ranks(strategy), gpus = dpari_cluster_gpus(job->cluster);
+    dpar_status st = dpari_check_degrees(strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_tiles(w, s, rule, why);
+    st = dpari_check_tiles(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8573,34 +8632,34 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
                             "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs", ranks,
                             gpus);
     }
-    st = dpari_check_tensor(w, s, rule, why);
+    st = dpari_check_tensor(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_pipeline(w, s, rule, why);
+    st = dpari_check_pipeline(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_context(w, s, rule, why);
+    st = dpari_check_context(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_experts(w, s, rule, why);
+    st = dpari_check_experts(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_data(job, s, global_batch, rule, why);
+    st = dpari_check_data(job, strategy, global_batch, rule, why);
     if (st == DPAR_OK && rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_NONE;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
                                                        uint32_t named, int64_t batch, dpar_why *why)
 {
     const int32_t gpus = dpari_cluster_gpus(job->cluster);
-    dpar_strategy one = *s;
+    dpar_strategy one = *strategy;
     int32_t model;
     one.dp = 1;
     model = dpar_strategy_ranks(&one); /* 0 if a degree is below 1 or they exceed 2^31 - 1 */
@@ -8610,12 +8669,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
                              "tp x cp x pp x tiles = %d ranks do not divide the cluster's %d GPUs",
                              model, gpus);
         }
-        s->dp = gpus / model;
+        strategy->dp = gpus / model;
     }
-    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
-        s->micro_batch > 0) {
-        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && strategy->dp > 0 &&
+        strategy->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)strategy->dp * strategy->micro_batch);
+        strategy->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
     }
     return DPAR_OK;
 }
@@ -9158,12 +9217,12 @@ typedef struct dpari_data {
 } dpari_data;
 
 /* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
-static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
+static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
     dpar_collective_cost c;
-    dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
-    dpar_collective_predict(job->cluster, g, kind, bytes / calls, &c);
+    dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, group->size, bytes, 0.0, times);
+    dpar_collective_predict(job->cluster, group, kind, bytes / calls, &c);
     d->link_bytes += c.link_bytes * calls * times;
     d->nic_bytes += c.nic_bytes * calls * times;
     return c.seconds * calls;
@@ -9171,17 +9230,18 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g,
 
 /* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
  * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
-static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
-                          int32_t n, int32_t shard, int32_t stride, dpari_data *d)
+static void dpari_data_of(const dpar_job *job, const dpar_strategy *strategy, double params,
+                          double units, int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
-    const dpar_recipe *r = &job->recipe;
+    const dpar_recipe *recipe = &job->recipe;
     dpar_cluster_group in, across;
-    double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
+    double grads = params * recipe->reduced, weights = params * recipe->gathered,
+           m = strategy->micro_batches, t;
     if (n <= 1 || params <= 0.0) {
         return;
     }
-    dpar_cluster_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
-    if (s->zero == 0) {
+    dpar_cluster_group_init(&in, job->cluster, strategy->zero == 0 ? n : shard, stride);
+    if (strategy->zero == 0) {
         d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
@@ -9193,7 +9253,7 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     if (shard <= 1) {
         return;
     }
-    if (s->zero == 3) {
+    if (strategy->zero == 3) {
         t = dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, units, 2.0 * m, d);
         d->forward += t;
         d->backward += t + dpari_data_spend(job, &in, DPAR_CALL_REDUCE_SCATTER, grads, units, m, d);
@@ -9201,10 +9261,11 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         return;
     }
     t = dpari_data_spend(job, &in,
-                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_CALL_ALL_REDUCE
-                                                                      : DPAR_CALL_REDUCE_SCATTER,
-                         grads, 1.0, s->zero == 2 ? m : 1.0, d);
-    if (s->zero == 2) {
+                         strategy->zero == 1 && dpari_age(job->work)->sliced
+                             ? DPAR_CALL_ALL_REDUCE
+                             : DPAR_CALL_REDUCE_SCATTER,
+                         grads, 1.0, strategy->zero == 2 ? m : 1.0, d);
+    if (strategy->zero == 2) {
         d->backward += t;
     } else {
         d->after += t;
@@ -9213,30 +9274,31 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
 }
 
 /* Prices the messages of data parallelism of one stage. */
-static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
+static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *strategy,
                                   const dpari_stage *st, dpari_tally *tally)
 {
     dpari_data d;
-    int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
-    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int32_t n = strategy->dp * strategy->cp,
+            shard = (strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp, en;
+    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
     dpari_zero(&d, sizeof(d));
     d.tally = tally;
     if (!job->work->trains) {
         return d;
     }
     /* the tiles of a sample have the same weights, so their gradients are summed as well */
-    dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
-                  s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
-    en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
-    dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
-                  &d);
+    dpari_data_of(job, strategy, st->params, dpari_mostf(1.0, st->layers), n * tiles,
+                  strategy->zero == 0 ? n * tiles : shard * tiles, strategy->tp, &d);
+    en = (int32_t)((int64_t)strategy->tp * n / ((int64_t)strategy->ep * strategy->etp));
+    dpari_data_of(job, strategy, st->expert_params, dpari_mostf(1.0, st->layers), en, en,
+                  strategy->ep * strategy->etp, &d);
     return d;
 }
 
-DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally)
 {
-    (void)dpari_data_time(job, s, st, tally);
+    (void)dpari_data_time(job, strategy, st, tally);
 }
 
 /* Returns the part of the communication that the compute does not hide, plus the time by which the
@@ -9249,57 +9311,57 @@ static double dpari_exposed(double communication, double compute, double content
 }
 
 /* Returns the number of tensors of a block: one for each operation that has parameters. */
-static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
+static DPARI_COLD double dpari_block_tensors(const dpar_workload *work)
 {
     double n = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->layers && n == 0.0; i++) {
-        for (k = 0; w->layer[i].kind == DPAR_LAYER_BLOCK && k < w->layer[i].ops; k++) {
-            n += w->op[w->layer[i].first + k].params > 0.0;
+    for (i = 0; i < work->layers && n == 0.0; i++) {
+        for (k = 0; work->layer[i].kind == DPAR_LAYER_BLOCK && k < work->layer[i].ops; k++) {
+            n += work->op[work->layer[i].first + k].params > 0.0;
         }
     }
     return n;
 }
 
 /* Sets the time that data parallelism adds to a step. */
-static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                            dpar_step_cost *t)
+static void dpari_step_data(const dpar_job *job, const dpar_strategy *strategy,
+                            const dpari_stage *st, dpar_step_cost *cost)
 {
-    dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = dpari_contention(job), m = s->micro_batches, exposed = 0.0;
+    dpari_data d = dpari_data_time(job, strategy, st, NULL);
+    double c = dpari_contention(job), m = strategy->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
     /* communication hides behind the time of the compute with its waits for the host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
-    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
+    if (dpari_overlap_of(job, strategy) & DPAR_OVERLAP_DP) {
         double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
         exposed += m * dpari_exposed(gathers, forward, c, &hidden);
         exposed += m * dpari_exposed(d.backward, backward, c, &hidden);
         exposed += m * d.unit;
-        t->dp_hidden_s += m * hidden;
+        cost->dp_hidden_s += m * hidden;
         /* messages sent once per step hide in the rest of the first and the last micro-batch */
         forward = dpari_mostf(0.0, 0.9 * forward - gathers);
         backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
-        exposed += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
-        exposed += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
+        exposed += dpari_exposed(d.before, forward, c, &cost->dp_hidden_s);
+        exposed += dpari_exposed(d.after, backward, c, &cost->dp_hidden_s);
     } else {
         exposed = d.before + d.after + m * (d.forward + d.backward);
     }
-    if (s->zero == 3 && d.unit > 0.0) { /* copies of gathered weights and of gradients */
+    if (strategy->zero == 3 && d.unit > 0.0) { /* copies of gathered weights and of gradients */
         exposed += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
                    (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) {
+    if (strategy->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) {
         /* the host slices and copies each tensor for each rank */
-        exposed += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+        exposed += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(strategy) *
                    job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
-    t->term[DPAR_TIME_DP] = exposed;
-    t->link_bytes += d.link_bytes;
-    t->nic_bytes += d.nic_bytes;
-    t->dp_bytes = d.link_bytes + d.nic_bytes;
+    cost->term[DPAR_TIME_DP] = exposed;
+    cost->link_bytes += d.link_bytes;
+    cost->nic_bytes += d.nic_bytes;
+    cost->dp_bytes = d.link_bytes + d.nic_bytes;
 }
 
 /* ---- optimizer and offload ------------------------------------------------------------------ */
@@ -9307,48 +9369,52 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 /* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
  * its norm, then for the update), master and moments are read and written, the weight is written. A
  * weight without a master copy is also read. */
-static double dpari_adam_bytes(const dpar_recipe *r)
+static double dpari_adam_bytes(const dpar_recipe *recipe)
 {
-    return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
-           (r->master > 0.0 ? r->weight : 2.0 * r->weight);
+    return 2.0 * recipe->gradient + 2.0 * (recipe->master + recipe->moments) +
+           (recipe->master > 0.0 ? recipe->weight : 2.0 * recipe->weight);
 }
 
 /* Sets the time of the optimizer and of offloading. */
-static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_step_cost *t)
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strategy,
+                                 const dpari_stage *st, dpar_step_cost *cost)
 {
-    const dpar_cluster *c = job->cluster;
-    const dpar_recipe *r = &job->recipe;
-    double d = s->zero >= 1 ? dpari_zero_ranks(s) : 1.0;
-    double experts =
-        s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
-                     : 1.0;
-    double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
+    const dpar_cluster *cluster = job->cluster;
+    const dpar_recipe *recipe = &job->recipe;
+    double d = strategy->zero >= 1 ? dpari_zero_ranks(strategy) : 1.0;
+    double experts = strategy->zero >= 1
+                         ? dpari_mostf(1.0, (double)strategy->tp * strategy->cp * strategy->dp /
+                                                ((double)strategy->ep * strategy->etp))
+                         : 1.0;
+    double local = st->params / d + st->expert_params / experts, pcie = cluster->gpu.pcie_Bps,
+           moved;
     if (!job->work->trains) {
         return;
     }
-    t->term[DPAR_TIME_OPTIMIZER] =
-        local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
-    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+    cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) /
+                                      (cluster->gpu.memory_Bps * cluster->cal.value[DPAR_CAL_HBM]);
+    if (strategy->offload & DPAR_OFFLOAD_OPTIMIZER) {
         /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
          * weights back */
-        t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
-        t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
+        cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) / 25e9;
+        cost->term[DPAR_TIME_OFFLOAD] += local * (recipe->gradient + recipe->weight) / (0.8 * pcie);
     }
-    if (s->offload & DPAR_OFFLOAD_NVME) { /* the state is read and written while the host updates */
-        moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
-        t->term[DPAR_TIME_OFFLOAD] +=
-            dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
+    if (strategy->offload &
+        DPAR_OFFLOAD_NVME) { /* the state is read and written while the host updates */
+        moved = 2.0 * local * (recipe->master + recipe->moments) * cluster->gpus_per_node;
+        cost->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.0, moved / cluster->nvme_Bps - cost->term[DPAR_TIME_OPTIMIZER]);
     }
     /* weights and activations are moved while the device computes, over the same link */
-    moved =
-        (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
-        (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
-    moved *= 2.0 * s->micro_batches;
+    moved = (strategy->offload & DPAR_OFFLOAD_WEIGHTS
+                 ? (st->params + st->expert_params) * recipe->weight
+                 : 0.0) +
+            (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
+    moved *= 2.0 * strategy->micro_batches;
     if (moved > 0.0) {
-        t->term[DPAR_TIME_OFFLOAD] +=
-            dpari_mostf(0.05 * moved / (0.8 * pcie),
-                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+        cost->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
+            0.05 * moved / (0.8 * pcie),
+            moved / (0.8 * pcie) - strategy->micro_batches * (st->forward + st->backward));
     }
 }
 
@@ -9379,113 +9445,118 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 /* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
  * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
  * line is assumed, not derived. */
-static double dpari_fill_short(const dpar_strategy *s, double share, double w)
+static double dpari_fill_short(const dpar_strategy *strategy, double share, double w)
 {
-    double full = s->pp, one = 0.5 * (1.0 + w);
-    if (s->schedule < DPAR_SCHEDULE_ZB_H1 || s->micro_batches >= full || share >= one) {
+    double full = strategy->pp, one = 0.5 * (1.0 + w);
+    if (strategy->schedule < DPAR_SCHEDULE_ZB_H1 || strategy->micro_batches >= full ||
+        share >= one) {
         return share;
     }
-    return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
+    return share + (one - share) * (full - strategy->micro_batches) / (full - 1.0);
 }
 
 /* Returns the seconds of a message between stages. Adds the bytes of `times` such messages. */
-static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
-                                 dpar_step_cost *t, double times)
+static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *strategy, double bytes,
+                                 dpar_step_cost *cost, double times)
 {
     dpar_collective_cost c;
     dpar_cluster_group g;
-    dpar_cluster_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
+    dpar_cluster_group_init(&g, job->cluster, strategy->pp,
+                            strategy->tp * strategy->cp * strategy->dp);
     g.nodes = g.per_node < g.size ? 2 : 1;
     g.size = 2;
     g.per_node = g.nodes == 2 ? 1 : 2;
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t->link_bytes += c.link_bytes * times;
-    t->nic_bytes += c.nic_bytes * times;
+    cost->link_bytes += c.link_bytes * times;
+    cost->nic_bytes += c.nic_bytes * times;
     return c.seconds;
 }
 
-DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *strategy)
 {
     dpari_layers layers;
     dpari_stages stages;
     dpar_step_cost t;
     dpari_zero(&t, sizeof(t));
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    return dpari_send_seconds(job, s, stages.send, &t, 0.0);
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stages(job, strategy, &layers, &stages);
+    return dpari_send_seconds(job, strategy, stages.send, &t, 0.0);
 }
 
 /* Computes bubble, imbalance and messages between stages. The slowest stage sets the pace, and the
  * others wait for it. */
-static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
+static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strategy,
                                 const dpari_stages *stages, const dpari_stage *slow,
-                                dpar_step_cost *t)
+                                dpar_step_cost *cost)
 {
-    double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
+    double m = strategy->micro_batches, p = strategy->pp, v = strategy->vp,
+           mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped =
-        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    int32_t flying = dpari_overlap_of(job, s);
-    t->largest_stage_s = slow->total;
-    t->mean_stage_s = mean;
-    t->term[DPAR_TIME_IMBALANCE] += m * (slow->total - mean);
-    if (s->pp == 1) {
+    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
+                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int32_t flying = dpari_overlap_of(job, strategy);
+    cost->largest_stage_s = slow->total;
+    cost->mean_stage_s = mean;
+    cost->term[DPAR_TIME_IMBALANCE] += m * (slow->total - mean);
+    if (strategy->pp == 1) {
         return;
     }
     fill = (stages->sum_total - mean) *
-           dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
+           dpari_fill_short(strategy, dpari_fill_share(strategy->schedule, strategy->vp, w), w);
     if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
-        int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
-        int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
+        int64_t blocks = job->work->blocks, chunks = (int64_t)strategy->pp * strategy->vp;
+        int64_t first = blocks / chunks * strategy->pp + dpari_least(blocks % chunks, strategy->pp);
         fill *= v * (double)first / (double)blocks;
     }
     if (looped && m < p) { /* every chunk waits for a whole round of ranks */
         fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
     }
     ways = job->work->trains ? 2.0 : 1.0;
-    send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
-    t->term[DPAR_TIME_BUBBLE] = fill;
-    t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
-    if ((s->schedule == DPAR_SCHEDULE_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
-        ((s->schedule == DPAR_SCHEDULE_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
-        t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
+    send = dpari_send_seconds(job, strategy, stages->send, cost, ways * m * v);
+    cost->term[DPAR_TIME_BUBBLE] = fill;
+    cost->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    if ((strategy->schedule == DPAR_SCHEDULE_GPIPE && (strategy->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((strategy->schedule == DPAR_SCHEDULE_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+        cost->term[DPAR_TIME_PP] =
+            dpari_leastf(cost->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
     }
-    t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+    cost->bubble = fill / (m * slow->total + fill + cost->term[DPAR_TIME_PP]);
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
 /* Sets the terms that are sums over the stages. */
-static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
+static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *stages,
+                             dpar_step_cost *cost)
 {
     const dpari_stage *all = &stages->whole;
-    double k = (double)s->micro_batches / s->pp;
+    double k = (double)strategy->micro_batches / strategy->pp;
     double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
                     all->halo; /* the rest of all->total is waits for the host */
-    t->term[DPAR_TIME_FORWARD] = k * all->forward;
-    t->term[DPAR_TIME_BACKWARD] = k * all->backward;
-    t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
-    t->term[DPAR_TIME_TP] = k * all->tp;
-    t->term[DPAR_TIME_CP] = k * all->cp;
-    t->term[DPAR_TIME_EP] = k * all->ep;
-    t->term[DPAR_TIME_HALO] = k * all->halo;
-    t->term[DPAR_TIME_HOST] = k * (all->total - device);
-    t->link_bytes = k * all->link_bytes;
-    t->nic_bytes = k * all->nic_bytes;
+    cost->term[DPAR_TIME_FORWARD] = k * all->forward;
+    cost->term[DPAR_TIME_BACKWARD] = k * all->backward;
+    cost->term[DPAR_TIME_RECOMPUTE] = k * all->again;
+    cost->term[DPAR_TIME_TP] = k * all->tp;
+    cost->term[DPAR_TIME_CP] = k * all->cp;
+    cost->term[DPAR_TIME_EP] = k * all->ep;
+    cost->term[DPAR_TIME_HALO] = k * all->halo;
+    cost->term[DPAR_TIME_HOST] = k * (all->total - device);
+    cost->link_bytes = k * all->link_bytes;
+    cost->nic_bytes = k * all->nic_bytes;
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
  * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
-static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
+static double dpari_flops_again(const dpar_workload *work, int32_t layer, int32_t recompute)
 {
-    const dpar_workload_layer *l = &w->layer[layer];
+    const dpar_workload_layer *l = &work->layer[layer];
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
-        const dpari_layer_op *op = &w->op[l->first + i];
+        const dpari_layer_op *op = &work->op[l->first + i];
         double f = 2.0 * op->n * op->k * op->copies * l->tokens;
         if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPARI_OP_SCORES) {
-            sum += op->kind == DPARI_OP_ATTENTION && w->causal ? 2.0 * f : f;
+            sum += op->kind == DPARI_OP_ATTENTION && work->causal ? 2.0 * f : f;
         } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPARI_OP_ATTENTION) {
             sum += 0.5 * f;
         }
@@ -9494,69 +9565,72 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
 }
 
 /* Sets what follows from the total: rates, FLOP and utilization. */
-static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
-                             const dpari_stages *stages, dpar_step_cost *t)
+static void dpari_step_rates(const dpar_job *job, const dpar_strategy *strategy,
+                             const dpari_stages *stages, dpar_step_cost *cost)
 {
-    const dpar_workload *w = job->work;
-    double gpus = dpar_strategy_ranks(s), again = 0.0;
-    double peak = dpari_matrix_peak(&job->cluster->gpu, job->recipe.compute, w->element);
-    t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
-    t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
-    t->model_flops = t->samples * w->model_flops_full;
-    t->model_flops_causal = t->samples * w->model_flops_causal;
-    if (s->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
-        double share = s->recompute_layers > 0
-                           ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
+    const dpar_workload *work = job->work;
+    double gpus = dpar_strategy_ranks(strategy), again = 0.0;
+    double peak = dpari_matrix_peak(&job->cluster->gpu, job->recipe.compute, work->element);
+    cost->samples = (double)strategy->dp * strategy->micro_batch * strategy->micro_batches;
+    cost->tokens_per_s_gpu = cost->samples * work->tokens / (cost->total * gpus);
+    cost->model_flops = cost->samples * work->model_flops_full;
+    cost->model_flops_causal = cost->samples * work->model_flops_causal;
+    if (strategy->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
+        double share = strategy->recompute_layers > 0
+                           ? dpari_leastf(1.0, strategy->recompute_layers / stages->of[0].layers)
                            : 1.0;
         int32_t i;
-        for (i = 0; i < w->layers; i++) {
-            if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
-                again += dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share;
+        for (i = 0; i < work->layers; i++) {
+            if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
+                again +=
+                    dpari_flops_again(work, i, strategy->recompute) * work->layer[i].count * share;
             }
         }
     }
-    t->hardware_flops = t->model_flops + t->samples * again;
-    t->mfu = t->model_flops / (t->total * gpus * peak);
-    t->mfu_causal = t->model_flops_causal / (t->total * gpus * peak);
-    t->hfu = t->hardware_flops / (t->total * gpus * peak);
-    t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
+    cost->hardware_flops = cost->model_flops + cost->samples * again;
+    cost->mfu = cost->model_flops / (cost->total * gpus * peak);
+    cost->mfu_causal = cost->model_flops_causal / (cost->total * gpus * peak);
+    cost->hfu = cost->hardware_flops / (cost->total * gpus * peak);
+    cost->tflops_gpu = cost->model_flops / (cost->total * gpus) * 1e-12;
 }
 
-DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stages *stages, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *strategy,
+                                     const dpari_stages *stages, dpar_step_cost *cost)
 {
     const dpari_stage *slow = &stages->of[0];
     const double *cal = job->cluster->cal.value;
     double compute;
     int32_t i;
-    dpari_zero(t, sizeof(*t));
+    dpari_zero(cost, sizeof(*cost));
     for (i = 1; i < stages->n; i++) {
         slow = stages->of[i].total > slow->total ? &stages->of[i] : slow;
     }
-    dpari_step_terms(s, stages, t);
-    dpari_step_pipeline(job, s, stages, slow, t);
-    dpari_step_data(job, s, slow, t);
-    dpari_step_optimizer(job, s, slow, t);
-    compute =
-        t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
+    dpari_step_terms(strategy, stages, cost);
+    dpari_step_pipeline(job, strategy, stages, slow, cost);
+    dpari_step_data(job, strategy, slow, cost);
+    dpari_step_optimizer(job, strategy, slow, cost);
+    compute = cost->term[DPAR_TIME_FORWARD] + cost->term[DPAR_TIME_BACKWARD] +
+              cost->term[DPAR_TIME_RECOMPUTE];
     /* all ranks that sum their gradients wait for the last of them */
-    t->term[DPAR_TIME_IMBALANCE] +=
+    cost->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
-        dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
-    t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
+        dpari_log2((double)strategy->dp * strategy->cp * strategy->tiles[0] * strategy->tiles[1] *
+                   strategy->tiles[2]);
+    cost->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
-        t->total += t->term[i];
+        cost->total += cost->term[i];
     }
-    dpari_step_rates(job, s, stages, t);
+    dpari_step_rates(job, strategy, stages, cost);
 }
 
-DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *strategy,
+                                  dpar_step_cost *cost)
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    dpari_price_step(job, s, &stages, t);
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stages(job, strategy, &layers, &stages);
+    dpari_price_step(job, strategy, &stages, cost);
 }
 
 /* ==== cost/calibrate.c ==== */
@@ -9796,20 +9870,20 @@ static const double dpari_ring_merge_back = 9.0;
 static const double dpari_scores_share = 0.62;
 
 /* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
-static int dpari_is_young(const dpar_gpu *g)
+static int dpari_is_young(const dpar_gpu *gpu)
 {
-    return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
+    return gpu->generation == DPAR_GEN_HOPPER || gpu->generation == DPAR_GEN_BLACKWELL;
 }
 
-DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
                                                    DPAR_TF32,      DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
-    while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
+    while (f > DPAR_F32 && !(gpu->flops[f] > 0.0)) {
         f = next[f];
     }
-    return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
+    return gpu->flops[f] > 0.0 ? gpu->flops[f] : gpu->memory_Bps;
 }
 
 /* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
@@ -9817,19 +9891,19 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32
 static const double dpari_core_wave = 64.0;
 
 /* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
-static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *strategy,
                                       dpari_rates *both)
 {
-    const dpar_gpu *g = &job->cluster->gpu;
+    const dpar_gpu *gpu = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
     const dpari_generation *age = dpari_age(job->work);
-    double units = g->units > 0 ? g->units : 100.0, peak, bf16;
+    double units = gpu->units > 0 ? gpu->units : 100.0, peak, bf16;
     double products = 1.0, attention = 1.0, streams = 1.0;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
-    bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
-    if (dpari_is_young(g)) {
+    peak = dpari_matrix_peak(gpu, job->recipe.compute, job->work->element);
+    bf16 = dpari_matrix_peak(gpu, DPAR_BF16, job->work->element);
+    if (dpari_is_young(gpu)) {
         products = (double)age->products;
         attention = (double)age->attention;
         streams = (double)age->streams;
@@ -9842,24 +9916,24 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
-    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
-    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
+    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(gpu, DPAR_F32, job->work->element));
+    r.byte_s = 1.0 / (gpu->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
-    r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (g->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
+    r.rows = units * (gpu->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
     /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
      * wave of the other, so only the last piece loses waves, which are those over its own keys. */
     r.lost = dpari_attention_lost;
-    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
-        r.lost /= s->cp;
+    if (strategy->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
+        r.lost /= strategy->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
-    r.sequence = s->sp ? s->tp : 1.0;
-    r.routed = s->etp / r.sequence;
+    r.sequence = strategy->sp ? strategy->tp : 1.0;
+    r.routed = strategy->etp / r.sequence;
     r.narrow = 1.0;
     if (job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         if (job->recipe.compute == DPAR_F8) { /* one byte, and a scale for each 32 elements */
@@ -9868,7 +9942,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
             r.narrow = 0.5625 / job->work->element;
         }
     }
-    r.strategy = s;
+    r.strategy = strategy;
     r.work = job->work;
     both[0] = both[1] = r;
     both[1].flop_s = r.wide_s;
@@ -9888,102 +9962,107 @@ static int dpari_unaligned(double width)
 
 /* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
  * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
-static double dpari_split_sum(const dpari_rates *r, double outputs)
+static double dpari_split_sum(const dpari_rates *rates, double outputs)
 {
-    return outputs < r->wave ? outputs / r->wave : 1.0;
+    return outputs < rates->wave ? outputs / rates->wave : 1.0;
 }
 
 /* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
  * they are contiguous in memory; any number of rows will do. */
-static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
+static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
                             double share)
 {
-    double waves = rows * n / r->wave;
-    return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
+    double waves = rows * n / rates->wave;
+    return (waves + lost) * rates->wave * 2.0 * k * rates->flop_s / share;
 }
 
 /* Returns by how much tensor or expert parallelism divides the bytes of an operation. */
-static double dpari_cut(const dpari_rates *r, int32_t cut)
+static double dpari_cut(const dpari_rates *rates, int32_t cut)
 {
     switch (cut) {
-    case DPARI_CUT_SEQUENCE: return r->sequence;
+    case DPARI_CUT_SEQUENCE: return rates->sequence;
     case DPARI_CUT_COLUMN:
     case DPARI_CUT_ROW:
-    case DPARI_CUT_TENSOR: return r->strategy->tp;
-    case DPARI_CUT_EXPERT: return 1.0 / r->routed;
+    case DPARI_CUT_TENSOR: return rates->strategy->tp;
+    case DPARI_CUT_EXPERT: return 1.0 / rates->routed;
     case DPARI_CUT_EXPERT_COLUMN:
     case DPARI_CUT_EXPERT_ROW:
-    case DPARI_CUT_EXPERT_TENSOR: return r->sequence;
+    case DPARI_CUT_EXPERT_TENSOR: return rates->sequence;
     default: return 1.0;
     }
 }
 
 /* Prices a matrix product, plain, grouped or of a convolution: its forward, its data gradient and
  * its weight gradient. */
-static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                                dpari_layer_price *p)
+static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                                dpari_layer_price *price)
 {
     double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, weights;
-    double e = r->work->element;
+    double e = rates->work->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPARI_CUT_COLUMN) {
-        n /= r->strategy->tp;
+        n /= rates->strategy->tp;
     } else if (op->cut == DPARI_CUT_ROW) {
-        k /= r->strategy->tp;
+        k /= rates->strategy->tp;
     } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
-        n /= r->strategy->etp;
+        n /= rates->strategy->etp;
     } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
-        k /= r->strategy->etp;
+        k /= rates->strategy->etp;
     } else if (op->cut == DPARI_CUT_SEQUENCE) {
-        rows /= r->sequence;
+        rows /= rates->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts. If they are
          * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
          * times more. */
-        rows *= op->copies * r->work->capacity * r->routed;
+        rows *= op->copies * rates->work->capacity * rates->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
-        lost *= dpari_split_sum(r, n * k);
+        lost *= dpari_split_sum(rates, n * k);
     }
     /* sequence-parallel ranks cast their own tokens and gather afterwards */
-    p->forward +=
-        rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
-    p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
-    wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
+    price->forward += rows * k * rates->casts /
+                      (op->cut == DPARI_CUT_COLUMN ? rates->sequence : 1.0) * rates->byte_s;
+    price->backward += rows * n * rates->casts /
+                       (op->cut == DPARI_CUT_ROW ? rates->sequence : 1.0) * rates->byte_s;
+    wide = rates->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
                ? dpari_unaligned_share * share
                : share;
     share = dpari_unaligned(k) ? wide : share;
-    p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
-    p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
+    price->forward +=
+        dpari_product(rates, rows, n, k, dpari_wave_lost, wide) + rows * n * e * rates->byte_s;
+    price->backward +=
+        dpari_product(rates, rows, k, n, dpari_wave_lost, wide) + rows * k * e * rates->byte_s;
     /* the weight gradient is added to a wide accumulator, which is read and written once */
-    weights =
-        op->kind == DPARI_OP_EXPERTS ? op->params / (r->strategy->ep * r->strategy->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, lost, share) + weights * r->accumulate * r->byte_s;
+    weights = op->kind == DPARI_OP_EXPERTS
+                  ? op->params / (rates->strategy->ep * rates->strategy->etp)
+                  : n * k;
+    price->backward +=
+        dpari_product(rates, n, k, rows, lost, share) + weights * rates->accumulate * rates->byte_s;
 }
 
 /* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
  * share of a product. */
-static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                                  dpari_layer_price *p)
+static void dpari_price_attention(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                                  dpari_layer_price *price)
 {
     /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
-    double flops = 2.0 * tokens * op->n * op->k / r->strategy->tp;
-    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->strategy->tp / r->rows;
+    double flops = 2.0 * tokens * op->n * op->k / rates->strategy->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / rates->strategy->tp / rates->rows;
     double t;
     if (op->kind != DPARI_OP_SCORES) {
-        t = flops * r->attention_s * (1.0 + r->lost / waves);
-        p->forward += t;
-        p->attention += t;
-        p->backward += dpari_attention_back * t;
+        t = flops * rates->attention_s * (1.0 + rates->lost / waves);
+        price->forward += t;
+        price->attention += t;
+        price->backward += dpari_attention_back * t;
         return;
     }
-    t = flops * r->flop_s / dpari_scores_share;
-    p->forward += t;
-    p->attention += t;
-    p->backward += 2.0 * t;
-    p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
+    t = flops * rates->flop_s / dpari_scores_share;
+    price->forward += t;
+    price->attention += t;
+    price->backward += 2.0 * t;
+    price->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
 /* Returns nonzero if the bits of a recomputation drop what this operation keeps, otherwise 0. */
@@ -10016,65 +10095,65 @@ static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 }
 
 /* Prices one operation and adds it to its layer. */
-static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                           dpari_layer_price *p)
+static void dpari_price_op(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                           dpari_layer_price *price)
 {
-    double cut = dpari_cut(r, op->cut), before = p->forward, save;
+    double cut = dpari_cut(rates, op->cut), before = price->forward, save;
     if (op->kind == DPARI_OP_ATTENTION || op->kind == DPARI_OP_SCORES ||
         op->kind == DPARI_OP_SCAN) {
-        dpari_price_attention(r, op, tokens, p);
+        dpari_price_attention(rates, op, tokens, price);
     } else if (op->kind != DPARI_OP_STREAM) {
-        dpari_price_product(r, op, tokens, p);
+        dpari_price_product(rates, op, tokens, price);
     } else if (op->n > 0.0) {
-        p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
-                                  op->touch * tokens * r->byte_s) -
-                      op->touch * tokens * r->byte_s;
+        price->forward += dpari_mostf(2.0 * op->n * op->k * tokens * rates->vector_s,
+                                      op->touch * tokens * rates->byte_s) -
+                          op->touch * tokens * rates->byte_s;
     }
-    p->forward += op->touch * tokens / cut * r->byte_s;
-    p->backward += op->touch_back * tokens / cut * r->byte_s;
+    price->forward += op->touch * tokens / cut * rates->byte_s;
+    price->backward += op->touch_back * tokens / cut * rates->byte_s;
     if (op->keep == DPARI_KEEP_SELECTIVE) {
-        p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
+        price->again[DPAR_RECOMPUTE_SELECTIVE] += price->forward - before;
     }
     if (op->kind == DPARI_OP_STREAM) {
-        p->again[DPAR_RECOMPUTE_ALTERNATE] += p->forward - before;
+        price->again[DPAR_RECOMPUTE_ALTERNATE] += price->forward - before;
     } else if (op->kind != DPARI_OP_ATTENTION) { /* every second product is kept */
-        p->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (p->forward - before);
+        price->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (price->forward - before);
     }
-    p->host_forward += op->kernels * r->launch_s;
-    save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->work->capacity : 1.0; /* the fullest expert's */
-    if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
-        save *= dpari_narrowed(op, r->narrow);
+    price->host_forward += op->kernels * rates->launch_s;
+    save = op->save * tokens / dpari_cut(rates, op->save_cut);
+    save *= op->cut >= DPARI_CUT_EXPERT ? rates->work->capacity : 1.0; /* the fullest expert's */
+    if (rates->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
+        save *= dpari_narrowed(op, rates->narrow);
     }
-    if (r->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
-        dpari_dropped(r->strategy->recompute, op)) {
+    if (rates->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
+        dpari_dropped(rates->strategy->recompute, op)) {
         double again =
-            op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
-        p->again[DPAR_RECOMPUTE_NONE] += again;
-        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
-        p->transient = dpari_mostf(p->transient, save);
+            op->keep == DPARI_KEEP_EXPERTS ? price->forward - before : 2.0 * save * rates->byte_s;
+        price->again[DPAR_RECOMPUTE_NONE] += again;
+        price->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        price->transient = dpari_mostf(price->transient, save);
         save = 0.0;
     }
-    p->kept[DPAR_RECOMPUTE_NONE] += save;
-    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
-    p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
+    price->kept[DPAR_RECOMPUTE_NONE] += save;
+    price->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
+    price->transient = dpari_mostf(price->transient, op->transient * tokens / cut);
     if (op->cut >= DPARI_CUT_EXPERT) {
-        p->expert_params += op->params / (r->strategy->ep * r->strategy->etp);
+        price->expert_params += op->params / (rates->strategy->ep * rates->strategy->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
         /* the bias is not divided */
-        p->params += op->n * op->k / r->strategy->tp + (op->params - op->n * op->k);
+        price->params += op->n * op->k / rates->strategy->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
-        p->params += op->params / r->strategy->tp;
+        price->params += op->params / rates->strategy->tp;
     } else {
-        p->params += op->params;
+        price->params += op->params;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *strategy)
 {
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        return s->overlap;
+    if (!(strategy->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return strategy->overlap;
     }
     return dpari_age(job->work)->overlap;
 }
@@ -10089,126 +10168,133 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
 {
     double all;
-    if (t == NULL || n < 2) {
+    if (tally == NULL || n < 2) {
         return;
     }
-    all = kind == DPAR_CALL_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all =
+        kind == DPAR_CALL_SEND_RECV ? bytes * tally->ranks : (n - 1.0) * bytes * (tally->ranks / n);
     all *= kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0;
-    t->forward[what][kind] += all * forward;
-    t->backward[what][kind] += all * backward;
+    tally->forward[what][kind] += all * forward;
+    tally->backward[what][kind] += all * backward;
 }
 
 /* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
  * the backward. */
-static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
-                          double bytes, dpari_layer_price *p, double forward, double backward)
+static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
+                          double bytes, dpari_layer_price *price, double forward, double backward)
 {
     dpar_collective_cost c;
-    dpar_collective_predict(job->cluster, g, kind, bytes, &c);
-    p->link_forward += c.link_bytes * forward;
-    p->nic_forward += c.nic_bytes * forward;
-    p->link_backward += c.link_bytes * backward;
-    p->nic_backward += c.nic_bytes * backward;
+    dpar_collective_predict(job->cluster, group, kind, bytes, &c);
+    price->link_forward += c.link_bytes * forward;
+    price->nic_forward += c.nic_bytes * forward;
+    price->link_backward += c.link_bytes * backward;
+    price->nic_backward += c.nic_bytes * backward;
     return c.seconds;
 }
 
 /* The same, and counts the call in the tally. */
-static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
-                                  int32_t kind, double bytes, dpari_layer_price *p, double forward,
-                                  double backward)
+static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *group,
+                                  int32_t what, int32_t kind, double bytes,
+                                  dpari_layer_price *price, double forward, double backward)
 {
-    dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
-    return dpari_spend(job, g, kind, bytes, p, forward, backward);
+    dpari_tally_add(price->tally, what, kind, group->size, bytes, forward, backward);
+    return dpari_spend(job, group, kind, bytes, price, forward, backward);
 }
 
 /* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
  * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
  * more for the weight gradient. The embedding has only the forward one, the head only the backward
  * one. */
-static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_workload_layer *l, double tokens,
-                                      dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpar_workload_layer *layer, double tokens,
+                                      dpari_layer_price *price)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_cluster_group g;
-    double n = l->tp_regions, bytes = tokens * l->width_bytes, gather, reduce, forward, backward;
-    if (s->tp == 1 || l->tp_regions == 0) {
+    double n = layer->tp_regions, bytes = tokens * layer->width_bytes, gather, reduce, forward,
+           backward;
+    if (strategy->tp == 1 || layer->tp_regions == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
-    forward = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
-    backward = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    p->host_forward += forward * launch_s;
-    p->host_backward += backward * launch_s;
-    if (!s->sp) {
-        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p,
+    dpar_cluster_group_init(&g, job->cluster, strategy->tp, 1);
+    forward = layer->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    backward = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    price->host_forward += forward * launch_s;
+    price->host_backward += backward * launch_s;
+    if (!strategy->sp) {
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, price,
                                      forward, backward);
-        p->tp_forward = reduce * forward;
-        p->tp_backward = reduce * backward;
+        price->tp_forward = reduce * forward;
+        price->tp_backward = reduce * backward;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
-        double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p,
-                                     gathers, l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p,
-                                     forward, backward);
-        p->tp_forward = forward * (gather + reduce) + (l->kind == DPAR_LAYER_HEAD ? gather : 0.0);
-        p->tp_backward = backward * (2.0 * gather + reduce);
+        double gathers = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, price,
+                                     gathers, layer->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes,
+                                     price, forward, backward);
+        price->tp_forward =
+            forward * (gather + reduce) + (layer->kind == DPAR_LAYER_HEAD ? gather : 0.0);
+        price->tp_backward = backward * (2.0 * gather + reduce);
     }
-    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: one maximum, two sums */
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
-                        tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
+    if (layer->kind == DPAR_LAYER_HEAD &&
+        job->work->vocab > 0) { /* the loss: one maximum, two sums */
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, strategy->tp,
+                        tokens * strategy->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
-    p->tp_again = p->tp_forward;
-    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
+    price->tp_again = price->tp_forward;
+    if (dpari_overlap_of(job, strategy) & DPAR_OVERLAP_TP) {
         /* the data gradient is reduced while the weight gradient is computed */
-        double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
-        p->tp_backward -= hidden * (1.0 - dpari_contention(job));
+        double hidden = dpari_leastf(0.9 * price->tp_backward, 0.45 * price->backward);
+        price->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
 /* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
  * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
  * once in the forward and twice in the backward. */
-static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_workload_layer *l, double tokens,
-                                      dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpar_workload_layer *layer, double tokens,
+                                      dpari_layer_price *price)
 {
     dpar_cluster_group g;
-    double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
-    if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
+    double kv = tokens * layer->cp_kv_bytes / strategy->tp,
+           qo = tokens * layer->cp_qo_bytes / strategy->tp, t;
+    if (strategy->cp == 1 || layer->cp_kv_bytes <= 0.0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, s->cp, s->tp);
-    if (s->cp_kind == DPAR_CP_ULYSSES) {
+    dpar_cluster_group_init(&g, job->cluster, strategy->cp, strategy->tp);
+    if (strategy->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
-        p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
-        p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
+        price->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
+        price->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
         t = 4.0 * dpari_spend_counted(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL,
-                                      (kv + qo) / 4.0, p, 4.0, 4.0);
-        p->cp_forward = t;
-        p->cp_backward = t;
+                                      (kv + qo) / 4.0, price, 4.0, 4.0);
+        price->cp_forward = t;
+        price->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
-    if (s->cp_kind == DPAR_CP_GATHER) {
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, s->cp, kv * s->cp, 1.0,
-                        2.0);
-        p->cp_forward = t;
-        p->cp_backward = 2.0 * t;
+    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * strategy->cp, price, 1.0, 2.0);
+    if (strategy->cp_kind == DPAR_CP_GATHER) {
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, strategy->cp,
+                        kv * strategy->cp, 1.0, 2.0);
+        price->cp_forward = t;
+        price->cp_backward = 2.0 * t;
     } else {
         /* the ring passes blocks while it computes with the previous one */
-        double merge = qo * (s->cp - 1.0) /
+        double merge = qo * (strategy->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
-                        1.0, 2.0);
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
-        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
-                         dpari_ring_merge_back * merge;
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, strategy->cp,
+                        kv * (strategy->cp - 1.0), 1.0, 2.0);
+        price->cp_forward =
+            dpari_mostf(0.15 * t, t - 0.8 * price->attention) + dpari_ring_merge * merge;
+        price->cp_backward =
+            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * price->attention) +
+            dpari_ring_merge_back * merge;
     }
 }
 
@@ -10224,38 +10310,39 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 
 /* Returns the number of nodes on which a token's experts can be. If routing is limited to some
  * groups of experts, these are the nodes of those groups. */
-static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
+static DPARI_COLD double dpari_routed_nodes(const dpar_workload *work, double nodes)
 {
-    const double groups = w->expert_groups;
-    if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
+    const double groups = work->expert_groups;
+    if (work->topk_groups < 1 || work->topk_groups >= work->expert_groups) {
         return nodes;
     }
-    return nodes >= groups ? nodes / groups * w->topk_groups
-                           : dpari_places_reached(nodes, w->topk_groups);
+    return nodes >= groups ? nodes / groups * work->topk_groups
+                           : dpari_places_reached(nodes, work->topk_groups);
 }
 
 /* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
  * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
  * nodes at the same time. */
-static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
-                                              double bytes, dpari_layer_price *p)
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *group,
+                                              double bytes, dpari_layer_price *price)
 {
     double sent, t;
-    dpar_cluster_group inside = *g;
+    dpar_cluster_group inside = *group;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (g->nodes < 2) {
-        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    if (group->nodes < 2) {
+        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
-    sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
-    t = dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
-    inside.size = g->per_node;
+    sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
+    t = dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, price, 2.0,
+                    2.0);
+    inside.size = group->per_node;
     inside.nodes = 1;
-    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0));
 }
 
 /* Assumed, not measured: nine tenths of the experts' messages can be hidden, and four fifths of the
@@ -10265,51 +10352,54 @@ static const double dpari_ep_hides = 0.8;
 
 /* Hides t seconds of messages each way behind the work of the forward and the backward. */
 static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
-                                     dpari_layer_price *p)
+                                     dpari_layer_price *price)
 {
     const double lost = 1.0 - dpari_contention(job);
-    p->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
-    p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
+    price->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
+    price->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
 /* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
  * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
  * outputs. */
-static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
-                                      const dpar_workload_layer *l, double tokens,
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *rates,
+                                      const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *p)
 {
-    const dpar_strategy *s = r->strategy;
+    const dpar_strategy *strategy = rates->strategy;
     dpar_cluster_group g;
-    double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
-    if (l->ep_bytes <= 0.0) {
+    double t = 0.0, bytes = tokens * layer->ep_bytes * job->work->capacity /
+                            (strategy->sp ? strategy->tp : 1);
+    if (layer->ep_bytes <= 0.0) {
         return;
     }
-    if (s->ep > 1) {
-        dpar_cluster_group_init(&g, job->cluster, s->ep, s->etp);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep,
-                        4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+    if (strategy->ep > 1) {
+        dpar_cluster_group_init(&g, job->cluster, strategy->ep, strategy->etp);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, strategy->ep,
+                        4.0 * (job->work->experts + (double)strategy->ep), 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, strategy->ep, 24.0, 1.0,
+                        0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, strategy->ep, bytes, 2.0,
+                        2.0);
         t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
-    if (s->etp > 1) {
-        dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
-                                 1.0, 1.0);
-        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp,
-                                 p, 1.0, 1.0);
+    if (strategy->etp > 1) {
+        dpar_cluster_group_init(&g, job->cluster, strategy->etp, 1);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER,
+                                 bytes * strategy->etp, p, 1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER,
+                                 bytes * strategy->etp, p, 1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
-    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+    if (dpari_overlap_of(job, strategy) & DPAR_OVERLAP_EP) {
         dpari_hide_ep(job, t, dpari_ep_hides * p->forward, dpari_ep_hides * p->backward, p);
-    } else if (s->overlap & DPAR_OVERLAP_SHARED) {
+    } else if (strategy->overlap & DPAR_OVERLAP_SHARED) {
         dpari_layer_price shared;
         int32_t k;
         dpari_zero(&shared, sizeof(shared));
-        for (k = 0; k < l->shared_ops; k++) {
-            dpari_price_op(r, &job->work->op[l->shared + k], tokens, &shared);
+        for (k = 0; k < layer->shared_ops; k++) {
+            dpari_price_op(rates, &job->work->op[layer->shared + k], tokens, &shared);
         }
         dpari_hide_ep(job, t, shared.forward, shared.backward, p);
     }
@@ -10317,36 +10407,38 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
 
 /* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
  * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
-                                          const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                          const dpar_workload_layer *layer,
+                                          const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->dims; i++) {
+    for (i = 0; i < work->dims; i++) {
         double face = 1.0;
-        for (k = 0; k < w->dims; k++) {
+        for (k = 0; k < work->dims; k++) {
             if (k != i) {
-                face *= (double)w->extent[k] / l->shrink / s->tiles[k];
+                face *= (double)work->extent[k] / layer->shrink / strategy->tiles[k];
             }
         }
-        cells += s->tiles[i] > 1 ? 2.0 * face : 0.0;
+        cells += strategy->tiles[i] > 1 ? 2.0 * face : 0.0;
     }
     return cells;
 }
 
 /* Prices the halo exchanges of a layer. */
-static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
-                                        const dpar_workload_layer *l, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
+                                        const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
     double bytes, t;
     dpar_cluster_group g;
     dpar_collective_cost c;
-    if (tiles == 1 || l->exchanges == 0) {
+    if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
-    bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
+    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
+            strategy->micro_batch / layer->exchanges;
     g.size = 2; /* an exchange is between two neighbours, not in the whole group */
     if (g.nodes > 1) {
         g.nodes = 2;
@@ -10355,15 +10447,15 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
         g.per_node = 2;
     }
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * l->exchanges;
-    p->halo_forward = t;
-    p->halo_backward = job->work->trains ? t : 0.0;
-    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes, l->exchanges,
-                    l->exchanges);
-    p->link_forward += c.link_bytes * l->exchanges;
-    p->nic_forward += c.nic_bytes * l->exchanges;
-    p->link_backward += c.link_bytes * l->exchanges;
-    p->nic_backward += c.nic_bytes * l->exchanges;
+    t = c.seconds * layer->exchanges;
+    price->halo_forward = t;
+    price->halo_backward = job->work->trains ? t : 0.0;
+    dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
+                    layer->exchanges, layer->exchanges);
+    price->link_forward += c.link_bytes * layer->exchanges;
+    price->nic_forward += c.nic_bytes * layer->exchanges;
+    price->link_backward += c.link_bytes * layer->exchanges;
+    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -10371,57 +10463,61 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 /* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
  * tally. */
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
-                              dpari_tally *tally, dpari_layer_price *p)
+                              dpari_tally *tally, dpari_layer_price *price)
 {
-    const dpar_workload *w = job->work;
-    const dpar_workload_layer *l = &w->layer[i];
-    const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
-    const dpar_strategy *s = r->strategy;
-    double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
-    double tokens = l->tokens * s->micro_batch / parts;
+    const dpar_workload *work = job->work;
+    const dpar_workload_layer *layer = &work->layer[i];
+    const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
+    const dpar_strategy *strategy = r->strategy;
+    double parts =
+        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
-    dpari_zero(p, sizeof(*p));
-    p->tally = tally;
-    for (k = 0; k < l->ops; k++) {
-        dpari_price_op(r, &w->op[l->first + k], tokens, p);
+    dpari_zero(price, sizeof(*price));
+    price->tally = tally;
+    for (k = 0; k < layer->ops; k++) {
+        dpari_price_op(r, &work->op[layer->first + k], tokens, price);
     }
-    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_MODEL_LOSS_EAGER && s->tp > 1) {
-        p->transient *= 18.0 / 14.0;
+    if (layer->kind == DPAR_LAYER_HEAD && work->loss == DPAR_MODEL_LOSS_EAGER && strategy->tp > 1) {
+        price->transient *= 18.0 / 14.0;
     }
-    p->again[DPAR_RECOMPUTE_FULL] = p->forward;
-    p->host_backward = 2.0 * p->host_forward;
-    p->send = tokens * l->width_bytes;
-    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input, as wide as its output */
-    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
-    dpari_price_tp(job, s, l, tokens, p);
-    dpari_price_cp(job, s, l, tokens, p);
-    dpari_price_ep(job, r, l, tokens, p);
-    dpari_price_halo(job, s, l, p);
-    if (!w->trains) {
-        p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
-        p->link_backward = p->nic_backward = 0.0;
+    price->again[DPAR_RECOMPUTE_FULL] = price->forward;
+    price->host_backward = 2.0 * price->host_forward;
+    price->send = tokens * layer->width_bytes;
+    price->kept[DPAR_RECOMPUTE_FULL] =
+        price->send / r->sequence; /* its input, as wide as its output */
+    price->kept[DPAR_RECOMPUTE_ALTERNATE] =
+        price->send / r->sequence + tokens * layer->alternate / strategy->tp;
+    dpari_price_tp(job, strategy, layer, tokens, price);
+    dpari_price_cp(job, strategy, layer, tokens, price);
+    dpari_price_ep(job, r, layer, tokens, price);
+    dpari_price_halo(job, strategy, layer, price);
+    if (!work->trains) {
+        price->backward = price->host_backward = price->tp_backward = price->cp_backward =
+            price->ep_backward = 0.0;
+        price->link_backward = price->nic_backward = 0.0;
     }
 }
 
 /* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
  * accumulates in place. It keeps one of each shape: of the products of every block (experts share
  * one shape), and of the head. */
-static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *strategy,
                                              int32_t kind)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     double sum = 0.0;
     int32_t i, k;
-    if (w->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !w->trains) {
+    if (work->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !work->trains) {
         return 0.0;
     }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_workload_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpari_layer_op *op = &w->op[l->first + k];
-            double cut = s->tp;
+    for (i = 0; i < work->layers; i++) {
+        const dpar_workload_layer *layer = &work->layer[i];
+        for (k = 0; layer->kind == kind && k < layer->ops; k++) {
+            const dpari_layer_op *op = &work->op[layer->first + k];
+            double cut = strategy->tp;
             if (op->cut >= DPARI_CUT_EXPERT) {
-                cut = (double)w->experts * s->etp;
+                cut = (double)work->experts * strategy->etp;
             } else if (op->cut == DPARI_CUT_NONE) {
                 cut = 1.0;
             }
@@ -10431,34 +10527,34 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     return sum;
 }
 
-DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *strategy,
                                        dpari_layers *out)
 {
     dpari_rates r[2];
     int32_t i;
-    dpari_rates_of(job, s, r);
+    dpari_rates_of(job, strategy, r);
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, r, i, NULL, &out->of[i]);
     }
-    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
-    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
+    out->dummies = dpari_layer_dummies(job, strategy, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, strategy, DPAR_LAYER_HEAD);
 }
 
-DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                       dpari_tally *tally)
 {
     dpari_rates r[2];
     dpari_layer_price p;
-    dpari_rates_of(job, s, r);
+    dpari_rates_of(job, strategy, r);
     dpari_price_layer(job, r, i, tally, &p);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_why *why)
 {
-    const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
-                             r->gathered, r->reduced,  r->casts};
-    int32_t i,
-        fine = r->weight > 0.0 && r->compute > DPAR_TYPE_NONE && r->compute < DPAR_FORMAT_COUNT;
+    const double bytes[7] = {recipe->weight,   recipe->gradient, recipe->master, recipe->moments,
+                             recipe->gathered, recipe->reduced,  recipe->casts};
+    int32_t i, fine = recipe->weight > 0.0 && recipe->compute > DPAR_TYPE_NONE &&
+                      recipe->compute < DPAR_FORMAT_COUNT;
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
@@ -10469,30 +10565,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
         why,
         "recipe: weight must be above 0, the bytes 0 to 1000, and compute=%d a format "
         "of 1 to %d, f64 to f4 (dpar_recipe_find sets all)",
-        r->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
+        recipe->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
 /* Returns how many blocks of class i are among the blocks [from, to) of the model. */
-static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
+static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t from, int64_t to)
 {
-    const dpar_workload_layer *l = &w->layer[i];
-    from = dpari_most(from, l->from);
-    to = dpari_least(to, (int64_t)l->from + l->span);
-    return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
+    const dpar_workload_layer *layer = &work->layer[i];
+    from = dpari_most(from, layer->from);
+    to = dpari_least(to, (int64_t)layer->from + layer->span);
+    return to > from ? (double)(to - from) * ((double)layer->count / layer->span) : 0.0;
 }
 
 /* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
  * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
  * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
  * over 32 x 3). */
-static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
+static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int64_t c)
 {
-    int64_t blocks = w->blocks, rest = blocks % chunks;
-    if (w->head_blocks >
+    int64_t blocks = work->blocks, rest = blocks % chunks;
+    if (work->head_blocks >
         0) { /* the head counts as so many blocks, so the last stages are shorter */
-        return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
+        return dpari_least(dpari_ceil_div((blocks + work->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
     if (rest > 0 && rest == chunks - 2) {
@@ -10502,109 +10598,117 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 }
 
 /* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
-DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
-                   s->schedule == DPAR_SCHEDULE_V_MIN || s->schedule == DPAR_SCHEDULE_DUALPIPEV;
-    int64_t turn = (int64_t)v * s->pp;
-    return v_shaped && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+    int v_shaped =
+        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
+        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
+    int64_t turn = (int64_t)v * strategy->pp;
+    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
 }
 
-DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     double n = 0.0;
     int32_t v;
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
-        n += dpari_blocks_within(w, i, dpari_chunk_start(w, chunks, c),
-                                 dpari_chunk_start(w, chunks, c + 1));
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
+        n += dpari_blocks_within(work, i, dpari_chunk_start(work, chunks, c),
+                                 dpari_chunk_start(work, chunks, c + 1));
     }
     return n;
 }
 
-DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy)
 {
-    return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    return dpari_chunk_of(strategy, 0, strategy->vp - 1) !=
+           (int64_t)strategy->pp * strategy->vp - 1;
 }
 
 /* Adds `count` layers of a class to a stage. again: seconds of a layer's recomputation; kept: bytes
  * that it keeps. */
-static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
-                            double count, double again, double kept)
+static void dpari_stage_add(const dpar_strategy *strategy, dpari_stage *st,
+                            const dpari_layer_price *price, double count, double again, double kept)
 {
-    st->forward += count * p->forward;
-    st->backward += count * p->backward;
+    st->forward += count * price->forward;
+    st->backward += count * price->backward;
     st->again += count * again;
-    st->host += count * (p->host_forward + p->host_backward);
-    st->tp += count * (p->tp_forward + p->tp_backward + (again > 0.0 ? p->tp_again : 0.0));
-    st->cp += count * (p->cp_forward + p->cp_backward);
-    st->ep += count * (p->ep_forward + p->ep_backward);
-    st->halo += count * (p->halo_forward + p->halo_backward);
-    st->sent += count * (p->tp_forward + p->cp_forward + p->ep_forward + p->halo_forward);
-    st->params += count * p->params;
-    st->expert_params += count * p->expert_params;
+    st->host += count * (price->host_forward + price->host_backward);
+    st->tp +=
+        count * (price->tp_forward + price->tp_backward + (again > 0.0 ? price->tp_again : 0.0));
+    st->cp += count * (price->cp_forward + price->cp_backward);
+    st->ep += count * (price->ep_forward + price->ep_backward);
+    st->halo += count * (price->halo_forward + price->halo_backward);
+    st->sent +=
+        count * (price->tp_forward + price->cp_forward + price->ep_forward + price->halo_forward);
+    st->params += count * price->params;
+    st->expert_params += count * price->expert_params;
     st->kept += count * kept;
-    st->link_bytes += count * (p->link_forward + p->link_backward);
-    st->nic_bytes += count * (p->nic_forward + p->nic_backward);
-    st->transient = dpari_mostf(st->transient, p->transient);
-    st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
-    st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
+    st->link_bytes += count * (price->link_forward + price->link_backward);
+    st->nic_bytes += count * (price->nic_forward + price->nic_backward);
+    st->transient = dpari_mostf(st->transient, price->transient);
+    st->largest = dpari_mostf(st->largest, price->params + price->expert_params);
+    st->boundary = dpari_mostf(st->boundary, price->send / strategy->tp);
 }
 
 /* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
-static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
-                              double count, double full)
+static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
+                              const dpari_layer_price *price, double count, double full)
 {
-    int32_t mode = s->recompute & 3;
+    int32_t mode = strategy->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
-        double again = p->again[mode];
-        dpari_stage_add(s, st, p, count, again, p->kept[mode]);
-        st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        double again = price->again[mode];
+        dpari_stage_add(strategy, st, price, count, again, price->kept[mode]);
+        st->tp -= again > 0.0 ? count * price->tp_again : 0.0; /* scores need no communication */
         if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
-            st->tp += 0.5 * count * p->tp_again;
-            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
-                                                           p->kept[mode]);
+            st->tp += 0.5 * count * price->tp_again;
+            st->transient =
+                dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE] -
+                                               price->kept[mode]);
         }
         return;
     }
-    dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
-    st->host += full * p->host_forward;
-    st->link_bytes += full * p->link_forward;
-    st->nic_bytes += full * p->nic_forward;
-    st->ep += full * p->ep_forward;
-    st->cp += full * p->cp_forward;
-    st->halo += full * p->halo_forward;
-    dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    dpari_stage_add(strategy, st, price, full, price->again[DPAR_RECOMPUTE_FULL],
+                    price->kept[DPAR_RECOMPUTE_FULL]);
+    st->host += full * price->host_forward;
+    st->link_bytes += full * price->link_forward;
+    st->nic_bytes += full * price->nic_forward;
+    st->ep += full * price->ep_forward;
+    st->cp += full * price->cp_forward;
+    st->halo += full * price->halo_forward;
+    dpari_stage_add(strategy, st, price, count - full, 0.0, price->kept[DPAR_RECOMPUTE_NONE]);
     /* while a layer is recomputed, all of its activations exist */
-    st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
+    st->transient = dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE]);
 }
 
 /* Adds the embedding or the head to a stage. */
-static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *strategy,
                                          const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t i;
-    for (i = 0; i < w->layers; i++) {
-        const dpari_layer_price *p = &layers->of[i];
-        if (w->layer[i].kind != kind) {
+    for (i = 0; i < work->layers; i++) {
+        const dpari_layer_price *price = &layers->of[i];
+        if (work->layer[i].kind != kind) {
             continue;
         }
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *p;
-            st->logits += p->transient;
+            dpari_layer_price head = *price;
+            st->logits += price->transient;
             head.transient = 0.0;
-            dpari_stage_add(s, st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
+                            price->kept[DPAR_RECOMPUTE_NONE]);
         } else {
-            dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
+                            price->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
-        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
-            dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
-            st->params += (double)w->vocab * w->hidden / s->tp;
+        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
+            dpari_layer_params(work, i) < (double)work->vocab * work->hidden) {
+            st->params += (double)work->vocab * work->hidden / strategy->tp;
         }
     }
 }
@@ -10613,67 +10717,68 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
  * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
  * single-node rows, tp 1 against 2 to 8). */
-static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
+static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double share = s->tp > 1 ? 0.75 : 0.25;
+    double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
-    const dpar_workload *w = job->work;
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    const dpar_workload *work = job->work;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     double share = 1.0;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
     st->dummies = layers->dummies;
     st->head_dummies = layers->head_dummies;
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
         st->layers +=
-            (double)(dpari_chunk_start(w, chunks, c + 1) - dpari_chunk_start(w, chunks, c));
+            (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
-        share = s->recompute_layers / st->layers;
+    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
+        share = strategy->recompute_layers / st->layers;
     }
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
-        int64_t from = dpari_chunk_start(w, chunks, c);
-        int64_t to = dpari_chunk_start(w, chunks, c + 1);
-        for (i = 0; i < w->layers; i++) {
-            double n =
-                w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
+        int64_t from = dpari_chunk_start(work, chunks, c);
+        int64_t to = dpari_chunk_start(work, chunks, c + 1);
+        for (i = 0; i < work->layers; i++) {
+            double n = work->layer[i].kind == DPAR_LAYER_BLOCK
+                           ? dpari_blocks_within(work, i, from, to)
+                           : 0.0;
             if (n > 0.0) {
-                dpari_stage_class(s, st, &layers->of[i], n, n * share);
+                dpari_stage_class(strategy, st, &layers->of[i], n, n * share);
             }
         }
         if (c == 0) {
-            dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, st);
+            dpari_stage_edges(job, strategy, layers, DPAR_LAYER_EMBED, st);
         }
         if (c == chunks - 1) {
-            dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
+            dpari_stage_edges(job, strategy, layers, DPAR_LAYER_HEAD, st);
         }
     }
-    dpari_stage_total(s, st);
+    dpari_stage_total(strategy, st);
 }
 
 /* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
  * like that of no other rank. */
-static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+static int dpari_stage_mixed(const dpar_workload *work, const dpar_strategy *strategy, int32_t rank)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     int32_t i, v;
-    for (i = 0; i < w->layers; i++) {
-        int64_t start = w->layer[i].from;
-        for (v = 0; v < s->vp; v++) {
-            int64_t c = dpari_chunk_of(s, rank, v);
-            if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
-                start >= dpari_chunk_start(w, chunks, c) &&
-                start <= dpari_chunk_start(w, chunks, c + 1)) {
+    for (i = 0; i < work->layers; i++) {
+        int64_t start = work->layer[i].from;
+        for (v = 0; v < strategy->vp; v++) {
+            int64_t c = dpari_chunk_of(strategy, rank, v);
+            if (work->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
+                start >= dpari_chunk_start(work, chunks, c) &&
+                start <= dpari_chunk_start(work, chunks, c + 1)) {
                 return 1;
             }
         }
@@ -10681,43 +10786,44 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
     return 0;
 }
 
-static int32_t dpari_block_classes(const dpar_workload *w)
+static int32_t dpari_block_classes(const dpar_workload *work)
 {
     int32_t i, n = 0;
-    for (i = 0; i < w->layers; i++) {
-        n += w->layer[i].kind == DPAR_LAYER_BLOCK;
+    for (i = 0; i < work->layers; i++) {
+        n += work->layer[i].kind == DPAR_LAYER_BLOCK;
     }
     return n;
 }
 
 /* Computes the sum over all ranks, in which every layer occurs once. */
-static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *strategy,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
-    const dpar_workload *w = job->work;
-    double per_rank = (double)w->blocks / s->pp, share = 1.0;
+    const dpar_workload *work = job->work;
+    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (s->recompute_layers > 0 && per_rank > s->recompute_layers) {
-        share = s->recompute_layers / per_rank;
+    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
+        share = strategy->recompute_layers / per_rank;
     }
-    for (i = 0; i < w->layers; i++) {
-        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
-            dpari_stage_class(s, whole, &layers->of[i], w->layer[i].count,
-                              w->layer[i].count * share);
+    for (i = 0; i < work->layers; i++) {
+        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,
+                              work->layer[i].count * share);
         }
     }
-    dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
-    dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
-    dpari_stage_total(s, whole);
+    dpari_stage_edges(job, strategy, layers, DPAR_LAYER_EMBED, whole);
+    dpari_stage_edges(job, strategy, layers, DPAR_LAYER_HEAD, whole);
+    dpari_stage_total(strategy, whole);
 }
 
 /* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
  * on their side. */
-static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+static int dpari_stage_near_mixed(const dpar_workload *work, const dpar_strategy *strategy,
+                                  int32_t rank)
 {
-    return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
-           (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
+    return dpari_stage_mixed(work, strategy, rank - 1) || dpari_stage_mixed(work, strategy, rank) ||
+           (rank + 1 < strategy->pp && dpari_stage_mixed(work, strategy, rank + 1));
 }
 
 /* Returns an entry for one more stage. If the list is full, the fastest of the inner ones is
@@ -10738,19 +10844,19 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
-DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
+    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;
     for (rank = 0; rank <= last; rank++) {
-        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
-            dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
+        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
+            dpari_price_stage(job, strategy, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
             rank = last - 1; /* the ranks between are like rank 1 or shorter */
         }
     }
-    dpari_price_whole(job, s, layers, &out->whole);
+    dpari_price_whole(job, strategy, layers, &out->whole);
     out->sum_total = out->whole.total;
     out->send = 0.0;
     for (i = 0; i < job->work->layers; i++) {
@@ -10759,7 +10865,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         }
     }
     /* each TP rank sends its part, and the receivers gather the parts over the fast links */
-    out->send /= s->tp;
+    out->send /= strategy->tp;
 }
 
 /* ==== cost/kinds.c ==== */
@@ -10858,22 +10964,22 @@ static int64_t dpari_tenths(double bytes)
 
 /* Reports how much memory is missing. If it is little, names the largest term and how much smaller
  * it would have to be. */
-static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
-                                                 dpar_why *why)
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
+                                                 const dpar_memory_usage *memory, dpar_why *why)
 {
-    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
-    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    double gpu = job->cluster->gpu.memory_bytes, over = memory->lower - gpu, share;
+    int64_t need = dpari_tenths(memory->total), has = dpari_tenths(gpu);
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) { /* the GPU suffices, so the host's memory does not */
         return dpari_say(DPAR_E_MEMORY, why,
                          "offloads %ld.%ld GB per GPU, but %d GPUs share %ld GB of a node's memory",
-                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         dpari_tenths(memory->host) / 10, dpari_tenths(memory->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
     for (i = DPAR_MEMORY_LOGITS; i <= DPAR_MEMORY_TRANSIENT; i++) {
-        most = m->term[i] > m->term[most] ? i : most;
+        most = memory->term[i] > memory->term[most] ? i : most;
     }
-    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
         return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
@@ -10882,17 +10988,17 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
         DPAR_E_MEMORY, why,
         "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
         "%ld %%",
-        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
+        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
 
-DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *strategy,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
+    dpar_status st = dpari_strategy_check(job, strategy, global_batch, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -10904,11 +11010,11 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    plan->strategy = *s;
-    dpari_price_memory(job, s, &stages, &plan->memory);
-    dpari_price_step(job, s, &stages, &plan->step);
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stages(job, strategy, &layers, &stages);
+    plan->strategy = *strategy;
+    dpari_price_memory(job, strategy, &stages, &plan->memory);
+    dpari_price_step(job, strategy, &stages, &plan->step);
     plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
@@ -10950,9 +11056,9 @@ enum {
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 /* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
+static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
 {
-    return (q->fixed_fields >> field & 1u) != 0;
+    return (desc->fixed_fields >> field & 1u) != 0;
 }
 
 /* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
@@ -10987,59 +11093,61 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
 
 /* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
  * to 512. */
-static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
+static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
 {
-    if (q->space != DPAR_SPACE_WHOLE) {
+    if (desc->space != DPAR_SPACE_WHOLE) {
         return dpari_power(index, 64);
     }
-    return q->global_batch < 1 || q->global_batch > INT32_MAX
+    return desc->global_batch < 1 || desc->global_batch > INT32_MAX
                ? dpari_power(index, 512)
-               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+               : dpari_up_to(dpari_divisor((int32_t)desc->global_batch, index), 512);
 }
 
 /* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
  * so that the rule can be counted, but not values without a meaning for this job. */
-static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t axis, int32_t index)
 {
-    const dpar_workload *w = p->job.work;
-    const dpar_planner_desc *q = &p->search;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
-    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
+    const dpar_workload *work = planner->job.work;
+    const dpar_planner_desc *desc = &planner->search;
+    int32_t whole = desc->space == DPAR_SPACE_WHOLE, node = planner->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = work->heads > 0 && work->vocab > 0;
     switch (axis) {
     case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
-        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+        return work->dims > 0 ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
-    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_2:
+        return whole && work->dims > axis ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TP:
-        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
-                            : once;
-    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
-    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
+        return work->heads > 0
+                   ? dpari_up_to(dpari_divisor(desc->gpus, index), dpari_most(work->heads, node))
+                   : once;
+    case DPARI_AXIS_SP: return whole && work->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && work->heads > 0 && work->trains ? index < 2 : once;
     case DPARI_AXIS_CP:
         if (!sequence) {
             return once;
         }
         if (whole) {
-            return dpari_up_to(dpari_divisor(q->gpus, index),
-                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+            return dpari_up_to(dpari_divisor(desc->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)work->tokens / 1024)));
         }
-        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)work->tokens / 1024)));
     case DPARI_AXIS_CP_KIND:
         if (!sequence) {
             return once;
         }
         return index < (whole ? DPAR_CP_KIND_COUNT : 2);
-    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
-    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
-    default: return dpari_micro_batch(q, index);
+    case DPARI_AXIS_EP: return work->experts > 0 ? dpari_divisor(work->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && work->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(desc, index);
     }
 }
 
 /* Returns the number of values of an axis, at least 1. */
-static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+static int32_t dpari_axis_length(const dpar_planner *planner, int32_t axis)
 {
     int32_t n = 0;
-    while (dpari_axis_value(p, axis, n) > 0) {
+    while (dpari_axis_value(planner, axis, n) > 0) {
         n++;
     }
     return n > 0 ? n : 1;
@@ -11047,7 +11155,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` with a small surface: each prime factor, the greatest first, cuts the
  * axis whose tiles are the longest. */
-static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *work, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -11058,8 +11166,8 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
             }
         }
         /* `rest` is now the greatest prime factor */
-        for (i = 1; i < w->dims; i++) {
-            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
+        for (i = 1; i < work->dims; i++) {
+            if (work->extent[i] / tiles[i] > work->extent[best] / tiles[best]) {
                 best = i;
             }
         }
@@ -11069,25 +11177,25 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
 }
 
 /* Sets the tiles of the odometer's position. */
-static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+static void dpari_walk_tiles(const dpar_planner *planner, dpar_strategy *strategy)
 {
     int32_t i;
-    if (p->search.space != DPAR_SPACE_WHOLE) {
-        dpari_cut_grid(
-            p->job.work,
-            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
-            s->tiles);
+    if (planner->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(planner->job.work,
+                       dpari_axis_value(planner, DPARI_AXIS_TILES_0,
+                                        (int32_t)planner->state[DPARI_AXIS_TILES_0]),
+                       strategy->tiles);
         return;
     }
     for (i = 0; i < 3; i++) {
-        s->tiles[i] =
-            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
+        strategy->tiles[i] = dpari_axis_value(planner, DPARI_AXIS_TILES_0 + i,
+                                              (int32_t)planner->state[DPARI_AXIS_TILES_0 + i]);
     }
 }
 
 /* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
  * axis, otherwise 0, so that the fixed value is visited once. */
-static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
+static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
                                     DPAR_STRATEGY_FIELD_SP,      DPAR_STRATEGY_FIELD_CP,
@@ -11096,62 +11204,65 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_planner_desc *q = &p->search;
-    const dpar_strategy *f = &q->fixed;
-    const int64_t *at = p->state;
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_strategy *f = &desc->fixed;
+    const int64_t *at = planner->state;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        if (dpari_fixed(q, field[i]) &&
+        if (dpari_fixed(desc, field[i]) &&
             (at[axis[i]] > 0 ||
              (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
             return 0;
         }
     }
-    for (i = 0; i < 3 && dpari_fixed(q, DPAR_STRATEGY_FIELD_TILES); i++) {
-        s->tiles[i] = f->tiles[i];
+    for (i = 0; i < 3 && dpari_fixed(desc, DPAR_STRATEGY_FIELD_TILES); i++) {
+        strategy->tiles[i] = f->tiles[i];
     }
-    s->tp = dpari_fixed(q, DPAR_STRATEGY_FIELD_TP) ? f->tp : s->tp;
-    s->cp = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP) ? f->cp : s->cp;
-    s->cp_kind = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
-    s->ep = dpari_fixed(q, DPAR_STRATEGY_FIELD_EP) ? f->ep : s->ep;
-    s->micro_batch =
-        dpari_fixed(q, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    strategy->tp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_TP) ? f->tp : strategy->tp;
+    strategy->cp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP) ? f->cp : strategy->cp;
+    strategy->cp_kind =
+        dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : strategy->cp_kind;
+    strategy->ep = dpari_fixed(desc, DPAR_STRATEGY_FIELD_EP) ? f->ep : strategy->ep;
+    strategy->micro_batch =
+        dpari_fixed(desc, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : strategy->micro_batch;
     return 1;
 }
 
 /* Sets the outer options of the odometer's position. Returns 1, or 0 if it repeats another
  * position. */
-static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    const int64_t *at = p->state;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE;
-    dpar_strategy_init(s);
-    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
-    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
-    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
-    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
-    if (p->job.work->dims > 0) {
-        dpari_walk_tiles(p, s);
+    const dpar_planner_desc *desc = &planner->search;
+    const int64_t *at = planner->state;
+    int32_t whole = desc->space == DPAR_SPACE_WHOLE;
+    dpar_strategy_init(strategy);
+    strategy->tp = dpari_axis_value(planner, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    strategy->cp = dpari_axis_value(planner, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
+    strategy->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    strategy->ep = dpari_axis_value(planner, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    strategy->micro_batch = dpari_micro_batch(desc, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (planner->job.work->dims > 0) {
+        dpari_walk_tiles(planner, strategy);
     }
-    if (!dpari_walk_fixed(p, s)) {
+    if (!dpari_walk_fixed(planner, strategy)) {
         return 0;
     }
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
-    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
-    s->sp = dpari_fixed(q, DPAR_STRATEGY_FIELD_SP) ? q->fixed.sp : s->sp;
-    s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
-        s->overlap = q->fixed.overlap;
-    } else if (whole && p->job.work->trains) { /* explicit, not left to the software */
-        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    strategy->sp = whole ? (int32_t)at[DPARI_AXIS_SP]
+                         : strategy->tp > 1 && dpari_sequence_cuts(planner->job.work, strategy);
+    strategy->etp = at[DPARI_AXIS_ETP] > 0 ? strategy->tp : 1;
+    strategy->sp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_SP) ? desc->fixed.sp : strategy->sp;
+    strategy->etp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_ETP) ? desc->fixed.etp : strategy->etp;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP)) {
+        strategy->overlap = desc->fixed.overlap;
+    } else if (whole && planner->job.work->trains) { /* explicit, not left to the software */
+        strategy->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
     /* an option without an effect, such as sp with tp=1, is only visited with its first value */
-    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
-             (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+    return !((strategy->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -11168,178 +11279,186 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 }
 
 /* Enters a plan into the best ones if it is among them. */
-static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
+static void dpari_keep_top(dpar_planner *planner, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_capacity == 0 ||
-        (p->top_count == p->top_capacity && !dpari_better(plan, &p->top[p->top_count - 1]))) {
+    if (planner->top_capacity == 0 ||
+        (planner->top_count == planner->top_capacity &&
+         !dpari_better(plan, &planner->top[planner->top_count - 1]))) {
         return;
     }
-    if (p->top_count < p->top_capacity) {
-        p->top_count++;
+    if (planner->top_count < planner->top_capacity) {
+        planner->top_count++;
     }
-    for (i = p->top_count - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
-        p->top[i] = p->top[i - 1];
+    for (i = planner->top_count - 1; i > 0 && dpari_better(plan, &planner->top[i - 1]); i--) {
+        planner->top[i] = planner->top[i - 1];
     }
-    p->top[i] = *plan;
+    planner->top[i] = *plan;
 }
 
 /* Enters a plan into the front of time x memory, fastest first, and drops the plans that it
  * dominates. A full front keeps its ends. */
-static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
+static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
     int32_t i, k = 0;
-    if (p->front_capacity < 2) {
+    if (planner->front_capacity < 2) {
         return;
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
             return;
         }
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
-            p->front[k++] = *f;
+            planner->front[k++] = *f;
         }
     }
-    p->front_count = k;
-    if (p->front_count == p->front_capacity) {
+    planner->front_count = k;
+    if (planner->front_count == planner->front_capacity) {
         int32_t drop = 1; /* the inner plan whose two neighbours are nearest in memory */
         double best = -1.0;
-        for (i = 1; i + 1 < p->front_count; i++) {
-            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
+        for (i = 1; i + 1 < planner->front_count; i++) {
+            double gap = planner->front[i - 1].memory.total - planner->front[i + 1].memory.total;
             if (best < 0.0 || gap < best) {
                 best = gap;
                 drop = i;
             }
         }
-        for (i = drop; i + 1 < p->front_count; i++) {
-            p->front[i] = p->front[i + 1];
+        for (i = drop; i + 1 < planner->front_count; i++) {
+            planner->front[i] = planner->front[i + 1];
         }
-        p->front_count--;
+        planner->front_count--;
     }
-    for (i = p->front_count; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
-        p->front[i] = p->front[i - 1];
+    for (i = planner->front_count; i > 0 && dpari_better(plan, &planner->front[i - 1]); i--) {
+        planner->front[i] = planner->front[i - 1];
     }
-    p->front_count++;
-    p->front[i] = *plan;
+    planner->front_count++;
+    planner->front[i] = *plan;
 }
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
 /* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
-static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
+static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
 {
-    return !dpari_fixed(q, field) || value == fixed;
+    return !dpari_fixed(desc, field) || value == fixed;
 }
 
 /* Returns the bytes of a GPU that a plan may use. */
-static double dpari_limit(const dpar_planner *p)
+static double dpari_limit(const dpar_planner *planner)
 {
-    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+    return planner->search.memory_bytes > 0.0 ? planner->search.memory_bytes
+                                              : planner->job.cluster->gpu.memory_bytes;
 }
 
 /* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
  * the higher ones communicate for every micro-batch. */
-static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *strategy, int32_t zero)
 {
-    const dpar_planner_desc *q = &p->search;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_ZERO)) {
-        return zero == q->fixed.zero;
+    const dpar_planner_desc *desc = &planner->search;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
+        return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
-                     !p->job.work->trains)) {
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
+                             strategy->tiles[1] * strategy->tiles[2] ==
+                         1 ||
+                     !planner->job.work->trains)) {
         return 0;
     }
-    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
+    return desc->space == DPAR_SPACE_WHOLE || zero < 2 || strategy->pp == 1;
 }
 
 /* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
-static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy *strategy,
+                                int32_t k)
 {
-    const dpar_planner_desc *q = &p->search;
-    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
-    int64_t in_node = p->job.cluster->gpus_per_node / together;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
+    const dpar_planner_desc *desc = &planner->search;
+    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
+                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t in_node = planner->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
             return 0;
         }
-        return q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+        return desc->fixed.shard > 0 ? desc->fixed.shard : strategy->dp;
     }
     if (k == 0) {
-        return s->dp;
+        return strategy->dp;
     }
-    if (s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0) {
+    if (strategy->zero > 0 && in_node > 1 && in_node < strategy->dp &&
+        strategy->dp % in_node == 0) {
         return (int32_t)in_node;
     }
     return 0;
 }
 
 /* Returns the number of offloads that are tried. */
-static int32_t dpari_walk_offloads(const dpar_planner *p)
+static int32_t dpari_walk_offloads(const dpar_planner *planner)
 {
-    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        !(p->job.cluster->host_bytes > 0.0) ||
-        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+    if (planner->search.space != DPAR_SPACE_WHOLE || !planner->job.work->trains ||
+        !(planner->job.cluster->host_bytes > 0.0) ||
+        dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
         return 1;
     }
-    return p->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
+    return planner->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
 /* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
-static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+static int32_t dpari_walk_offload(const dpar_planner *planner, int32_t k)
 {
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
-        return p->search.fixed.offload;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return planner->search.fixed.offload;
     }
     return k < 8 ? k : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
-static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+static int32_t dpari_walk_overlaps(const dpar_planner *planner, const dpar_strategy *strategy)
 {
-    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
+    if (planner->search.space != DPAR_SPACE_WHOLE || !planner->job.work->trains ||
+        dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
         return 1;
     }
-    return s->pp > 1 ? 4 : 2;
+    return strategy->pp > 1 ? 4 : 2;
 }
 
 /* Returns the number of strategies that dpari_walk_data walks. */
-static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+static int64_t dpari_walk_count(const dpar_planner *planner, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
     int64_t n = 0;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (dpari_walk_zero(p, &s, s.zero)) {
-            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        if (dpari_walk_zero(planner, &s, s.zero)) {
+            n += dpari_walk_shard(planner, &s, 1) > 0 ? 2 : 1;
         }
     }
-    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+    return n * dpari_walk_offloads(planner) * dpari_walk_overlaps(planner, outer);
 }
 
 /* Counts strategies by the rule that excludes them. */
-static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
 {
-    p->rejected[rule] += n;
-    p->walked += n;
+    planner->rejected[rule] += n;
+    planner->walked += n;
 }
 
 /* Counts a strategy that does not fit and remembers the least bytes. */
-static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
+static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
-    double limit = dpari_limit(p), bytes = m->upper - m->late;
+    double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
     int64_t mb;
     if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
-        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+        bytes = limit + memory->host -
+                planner->job.cluster->host_bytes / planner->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
-    p->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
-    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
-        p->state[DPARI_NEAREST_BYTES] = mb;
+    planner->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
+    if (planner->state[DPARI_NEAREST_BYTES] == 0 || mb < planner->state[DPARI_NEAREST_BYTES]) {
+        planner->state[DPARI_NEAREST_BYTES] = mb;
     }
 }
 
@@ -11347,49 +11466,49 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
  * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
  * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
  * price everything. */
-static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
+static int dpari_walk_beaten(const dpar_planner *planner, double rate, double bytes)
 {
     const dpar_plan *worst;
     int32_t i;
-    if (p->top_count == 0 || p->top_count < p->top_capacity ||
-        (p->search.space != DPAR_SPACE_WHOLE && p->front_capacity >= 2)) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity ||
+        (planner->search.space != DPAR_SPACE_WHOLE && planner->front_capacity >= 2)) {
         return 0;
     }
-    worst = &p->top[p->top_count - 1];
-    if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
+    worst = &planner->top[planner->top_count - 1];
+    if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * planner->slack) {
         return 0;
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
             f->memory.total <= bytes * (1.0 - 1e-9)) {
             return 1;
         }
     }
-    return p->front_capacity < 2;
+    return planner->front_capacity < 2;
 }
 
 /* Prices the strategies that differ only in overlap: their memory, which is the same, and the time
  * of each if it fits. */
-static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
                              const dpari_stages *stages, double rate)
 {
-    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
+    int32_t overlaps = dpari_walk_overlaps(planner, outer), overlap;
     dpar_plan plan;
     dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
     plan.strategy = *outer;
-    dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
-    if (plan.fits && dpari_walk_beaten(p, rate, plan.memory.total)) {
-        p->cut += overlaps;
-        p->walked += overlaps;
+    dpari_price_memory(&planner->job, outer, stages, &plan.memory);
+    plan.fits = dpari_memory_fits(&planner->job, &plan.memory, planner->search.memory_bytes);
+    if (plan.fits && dpari_walk_beaten(planner, rate, plan.memory.total)) {
+        planner->cut += overlaps;
+        planner->walked += overlaps;
         return;
     }
     for (overlap = 0; overlap < overlaps; overlap++) {
-        p->evaluated++;
-        p->walked++;
+        planner->evaluated++;
+        planner->walked++;
         if (!plan.fits) {
-            dpari_walk_too_big(p, &plan.memory);
+            dpari_walk_too_big(planner, &plan.memory);
             continue;
         }
         if (overlaps > 1) {
@@ -11397,18 +11516,19 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
                                     (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
                                     (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
-        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
-        dpari_keep_top(p, &plan);
-        dpari_keep_front(p, &plan);
-        if (p->kinds != NULL) {
-            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
+        dpari_price_step(&planner->job, &plan.strategy, stages, &plan.step);
+        dpari_keep_top(planner, &plan);
+        dpari_keep_front(planner, &plan);
+        if (planner->kinds != NULL) {
+            dpari_kind_keep(planner->kinds, &planner->job, &plan.strategy,
+                            plan.step.total / plan.step.samples);
         }
     }
 }
 
 /* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
  * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
-static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
@@ -11416,45 +11536,46 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     int64_t n = 0;
     int32_t k;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
-    s.shard = dpari_walk_shard(p, outer, 0);
-    dpari_price_memory(&p->job, &s, stages, &m);
-    if (m.upper - m.late <= dpari_limit(p)) {
+    s.shard = dpari_walk_shard(planner, outer, 0);
+    dpari_price_memory(&planner->job, &s, stages, &m);
+    if (m.upper - m.late <= dpari_limit(planner)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {
-        int32_t shard = dpari_walk_shard(p, outer, k);
+        int32_t shard = dpari_walk_shard(planner, outer, k);
         if (shard > 0 && s.dp % shard != 0) {
             return 0;
         }
         n += shard > 0;
     }
-    n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
-    dpari_walk_too_big(p, &m);
-    p->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
-    p->evaluated += n;
-    p->walked += n;
+    n *= dpari_walk_offloads(planner) * dpari_walk_overlaps(planner, outer);
+    dpari_walk_too_big(planner, &m);
+    planner->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
+    planner->evaluated += n;
+    planner->walked += n;
     return 1;
 }
 
 /* Walks ZeRO stages, offloads and shard groups. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
-                            double rate)
+static void dpari_walk_data(dpar_planner *planner, const dpar_strategy *outer,
+                            const dpari_stages *stages, double rate)
 {
     dpar_strategy s = *outer;
-    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    int32_t offloads = dpari_walk_offloads(planner), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (!dpari_walk_zero(p, &s, s.zero) ||
-            (offloads > 1 && dpari_walk_none_fits(p, &s, stages))) {
+        if (!dpari_walk_zero(planner, &s, s.zero) ||
+            (offloads > 1 && dpari_walk_none_fits(planner, &s, stages))) {
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
-            s.offload = dpari_walk_offload(p, offload);
+            s.offload = dpari_walk_offload(planner, offload);
             for (k = 0; k < 2; k++) {
-                s.shard = dpari_walk_shard(p, &s, k);
+                s.shard = dpari_walk_shard(planner, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
-                    dpari_walk_out(p, DPAR_STRATEGY_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                    dpari_walk_out(planner, DPAR_STRATEGY_RULE_ZERO,
+                                   dpari_walk_overlaps(planner, &s));
                 } else if (s.shard > 0) {
-                    dpari_walk_price(p, &s, stages, rate);
+                    dpari_walk_price(planner, &s, stages, rate);
                 }
             }
         }
@@ -11463,18 +11584,19 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
 
 /* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
  * free batch has four per stage. */
-static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
+static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strategy *strategy)
 {
-    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
-        int64_t m = p->search.fixed.micro_batches;
+    int64_t per = (int64_t)strategy->dp * strategy->micro_batch,
+            batch = planner->search.global_batch;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
+        int64_t m = planner->search.fixed.micro_batches;
         if (batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0)) {
             return (int32_t)m;
         }
         return 0;
     }
     if (batch == 0) {
-        return 4 * s->pp;
+        return 4 * strategy->pp;
     }
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
@@ -11482,15 +11604,16 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 /* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
  * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
  * offload. With `upper` it bounds the figure that must fit. */
-static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
+                                                const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
     dpar_memory_usage m;
-    s.zero = p->job.work->trains ? 3 : 0;
+    s.zero = planner->job.work->trains ? 3 : 0;
     s.shard = s.dp;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
-    dpari_price_memory(&p->job, &s, stages, &m);
+    dpari_price_memory(&planner->job, &s, stages, &m);
     return (upper ? m.upper : m.total) -
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
@@ -11498,7 +11621,7 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
 /* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
  * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
  * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
-static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
+static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
     dpar_strategy s = *outer;
@@ -11506,28 +11629,28 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
-    if (p->top_count == 0 || p->top_count < p->top_capacity) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
     for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
-    if (p->front_capacity < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+    if (planner->front_capacity < 2 && dpari_walk_beaten(planner, rate, 0.0)) {
         return 1;
     }
-    if (dpari_walk_overlaps(p, outer) > 1) {
+    if (dpari_walk_overlaps(planner, outer) > 1) {
         s.overlap |= DPAR_OVERLAP_DP | DPAR_OVERLAP_PP;
     }
     s.zero = 0;
-    dpari_price_step(&p->job, &s, stages, &t);
+    dpari_price_step(&planner->job, &s, stages, &t);
     rate = t.samples / (t.total - t.term[DPAR_TIME_DP] - t.term[DPAR_TIME_OPTIMIZER]);
     *bound = rate;
-    if (p->search.space != DPAR_SPACE_WHOLE) {
-        return dpari_walk_beaten(p, rate, 0.0);
+    if (planner->search.space != DPAR_SPACE_WHOLE) {
+        return dpari_walk_beaten(planner, rate, 0.0);
     }
-    return dpari_walk_least_bytes(p, outer, stages, 1) > dpari_limit(p) ||
-           dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
+    return dpari_walk_least_bytes(planner, outer, stages, 1) > dpari_limit(planner) ||
+           dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
 /* The prices of the layers are stored in the planner, not on the stack. Both types are plain
@@ -11536,74 +11659,75 @@ typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)
 
 /* Returns the prices of the layers at this outer position. They are computed when the first legal
  * strategy needs them. */
-static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+static dpari_layers *dpari_walk_layers(dpar_planner *planner, const dpar_strategy *strategy)
 {
-    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
-    if (p->state[DPARI_PRICED] == 0) {
-        dpari_price_layers(&p->job, s, layers);
-        p->state[DPARI_PRICED] = 1;
+    dpari_layers *layers = (dpari_layers *)(void *)planner->layers;
+    if (planner->state[DPARI_PRICED] == 0) {
+        dpari_price_layers(&planner->job, strategy, layers);
+        planner->state[DPARI_PRICED] = 1;
     }
     return layers;
 }
 
 /* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
  * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
-static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
-                                                 int32_t rest)
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *planner,
+                                                 const dpar_strategy *strategy, int32_t rest)
 {
     const dpari_layers *layers;
-    const dpar_workload *w = p->job.work;
+    const dpar_workload *work = planner->job.work;
     double device = 0.0, host = 0.0, bytes = 0.0;
     int32_t i;
-    if (p->top_count == 0 || p->top_count < p->top_capacity) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
-    layers = dpari_walk_layers(p, s);
-    for (i = 0; i < w->layers; i++) {
+    layers = dpari_walk_layers(planner, strategy);
+    for (i = 0; i < work->layers; i++) {
         const dpari_layer_price *l = &layers->of[i];
-        if (w->layer[i].kind != DPAR_LAYER_EMBED) {
+        if (work->layer[i].kind != DPAR_LAYER_EMBED) {
             device +=
-                w->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
-                                     l->cp_forward + l->cp_backward + l->ep_forward +
-                                     l->ep_backward + l->halo_forward + l->halo_backward);
-            host += w->layer[i].count * (l->host_forward + l->host_backward);
+                work->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
+                                        l->cp_forward + l->cp_backward + l->ep_forward +
+                                        l->ep_backward + l->halo_forward + l->halo_backward);
+            host += work->layer[i].count * (l->host_forward + l->host_backward);
         }
-        bytes = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
+        bytes = work->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
     }
     device = dpari_mostf(device, host);
-    return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
+    return device > 0.0 &&
+           dpari_walk_beaten(planner, (double)rest * strategy->micro_batch / device, bytes);
 }
 
 /* Prices the stages of one recomputation, then walks the third level. */
-static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+static void dpari_walk_stages(dpar_planner *planner, const dpar_strategy *strategy)
 {
-    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    int32_t out = (int32_t)planner->state[DPARI_OUT_RULE];
     dpari_stages stages;
     double rate = 0.0;
     if (out != DPAR_STRATEGY_RULE_NONE && out != DPARI_OUT_CUT) {
-        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        dpari_walk_out(planner, out, dpari_walk_count(planner, strategy));
         return;
     }
     if (out == DPAR_STRATEGY_RULE_NONE) {
-        dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+        dpari_price_stages(&planner->job, strategy, dpari_walk_layers(planner, strategy), &stages);
     }
-    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
-        int64_t n = dpari_walk_count(p, s);
-        p->cut += n;
-        p->walked += n;
+    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(planner, strategy, &stages, &rate)) {
+        int64_t n = dpari_walk_count(planner, strategy);
+        planner->cut += n;
+        planner->walked += n;
     } else {
-        dpari_walk_data(p, s, &stages, rate);
+        dpari_walk_data(planner, strategy, &stages, rate);
     }
 }
 
 /* Returns the end of the recomputations that are tried. A fixed one may be any. */
-static int32_t dpari_walk_recomputes(const dpar_planner *p)
+static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 {
-    const dpar_workload *w = p->job.work;
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
+    const dpar_workload *work = planner->job.work;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
         return 32;
     }
-    if (w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0) {
+    if (work->stack >= DPAR_MODEL_STACK_TORCH && work->vocab > 0) {
         return DPAR_RECOMPUTE_ALTERNATE + 1;
     }
     return DPAR_RECOMPUTE_FULL + 1;
@@ -11611,52 +11735,54 @@ static int32_t dpari_walk_recomputes(const dpar_planner *p)
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * those of a stage, and for PyTorch every second product, which its users have as an option. */
-DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_walk_recomputes(p);
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_workload *work = planner->job.work;
+    int32_t half = work->blocks / strategy->pp / 2, r;
+    int32_t end = dpari_walk_recomputes(planner);
     for (r = 0; r < end; r++) {
-        int32_t layers =
-            dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
-            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
-            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
-             ((!w->trains && r > 0) ||
-              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
+        int32_t layers = dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)
+                             ? desc->fixed.recompute_layers
+                             : 0;
+        if (!dpari_wanted(desc, DPAR_STRATEGY_FIELD_RECOMPUTE, r, desc->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > work->blocks)) ||
+            (!dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
+             ((!work->trains && r > 0) || (r == DPAR_RECOMPUTE_SELECTIVE &&
+                                           work->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
             continue;
         }
-        s->recompute = r;
-        s->recompute_layers = layers;
-        dpari_walk_stages(p, s);
+        strategy->recompute = r;
+        strategy->recompute_layers = layers;
+        dpari_walk_stages(planner, strategy);
         if (r == DPAR_RECOMPUTE_FULL && half > 0 &&
-            !dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
-            s->recompute_layers = half;
-            dpari_walk_stages(p, s);
+            !dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
+            strategy->recompute_layers = half;
+            dpari_walk_stages(planner, strategy);
         }
     }
 }
 
 /* Returns 1 if a schedule is tried with this pp and vp: a usual one, or in the whole space any that
  * allows them. */
-static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
+static int dpari_walk_schedule(const dpar_planner_desc *desc, const dpar_strategy *strategy,
+                               int32_t schedule)
 {
-    int whole = q->space == DPAR_SPACE_WHOLE;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SCHEDULE)) {
-        return schedule == q->fixed.schedule;
+    int whole = desc->space == DPAR_SPACE_WHOLE;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SCHEDULE)) {
+        return schedule == desc->fixed.schedule;
     }
-    if (s->pp == 1) {
+    if (strategy->pp == 1) {
         return schedule == DPAR_SCHEDULE_1F1B;
     }
-    if (s->vp == 1) {
+    if (strategy->vp == 1) {
         return schedule == DPAR_SCHEDULE_1F1B ||
                (whole && (schedule == DPAR_SCHEDULE_GPIPE || schedule == DPAR_SCHEDULE_ZB_H1 ||
                           schedule == DPAR_SCHEDULE_ZB_2P || schedule == DPAR_SCHEDULE_DUALPIPE));
     }
     return schedule == DPAR_SCHEDULE_INTERLEAVED ||
            (whole && (schedule == DPAR_SCHEDULE_BREADTH_FIRST ||
-                      (s->vp == 2 &&
+                      (strategy->vp == 2 &&
                        (schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
@@ -11664,96 +11790,102 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
 /* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
  * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
  * ones in every round. */
-static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+static int dpari_walk_chunks(const dpar_workload *work, const dpar_strategy *strategy)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    return strategy->vp == 1 ||
+           (chunks <= work->blocks && (chunks - work->blocks % chunks) % chunks < strategy->pp);
 }
 
 /* Walks the chunks per rank and the schedules of one pp. */
-static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
+static void dpari_walk_pipeline(dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
-    int64_t out = p->state[DPARI_OUT_RULE];
+    const dpar_planner_desc *desc = &planner->search;
+    int32_t schedule, rule = 0, vp, blocks = planner->job.work->blocks;
+    int32_t most = strategy->pp == 1 ? 1 : (blocks + 2) / strategy->pp;
+    int64_t out = planner->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
-        s->vp = vp;
-        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_VP, vp, q->fixed.vp) ||
-            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+        strategy->vp = vp;
+        if (!dpari_wanted(desc, DPAR_STRATEGY_FIELD_VP, vp, desc->fixed.vp) ||
+            (!dpari_fixed(desc, DPAR_STRATEGY_FIELD_VP) &&
+             !dpari_walk_chunks(planner->job.work, strategy))) {
             continue;
         }
         for (schedule = 1; schedule < DPAR_SCHEDULE_PRICED_END; schedule++) {
-            if (!dpari_walk_schedule(q, s, schedule)) {
+            if (!dpari_walk_schedule(desc, strategy, schedule)) {
                 continue;
             }
-            s->schedule = schedule;
+            strategy->schedule = schedule;
             if ((out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) &&
-                dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
-                p->state[DPARI_OUT_RULE] = rule;
+                dpari_strategy_check(&planner->job, strategy, 0, &rule, NULL) != DPAR_OK) {
+                planner->state[DPARI_OUT_RULE] = rule;
             }
-            dpari_walk_recompute(p, s);
-            p->state[DPARI_OUT_RULE] = out;
+            dpari_walk_recompute(planner, strategy);
+            planner->state[DPARI_OUT_RULE] = out;
         }
     }
 }
 
 /* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
-DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *planner, dpar_strategy *strategy,
+                                            int32_t rest)
 {
-    const dpar_planner_desc *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int64_t out = p->state[DPARI_OUT_RULE];
-    p->state[DPARI_PRICED] = 0;
-    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
-        p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_workload *work = planner->job.work;
+    int64_t out = planner->state[DPARI_OUT_RULE];
+    planner->state[DPARI_PRICED] = 0;
+    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(planner, strategy, rest)) {
+        planner->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
     }
-    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
-        s->dp = rest / s->pp;
-        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_STRATEGY_FIELD_PP, s->pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_STRATEGY_FIELD_DP, s->dp, q->fixed.dp) ||
-            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+    for (strategy->pp = 1; strategy->pp <= rest && strategy->pp <= dpari_most(1, work->blocks);
+         strategy->pp++) {
+        strategy->dp = rest / strategy->pp;
+        if (rest % strategy->pp != 0 ||
+            !dpari_wanted(desc, DPAR_STRATEGY_FIELD_PP, strategy->pp, desc->fixed.pp) ||
+            !dpari_wanted(desc, DPAR_STRATEGY_FIELD_DP, strategy->dp, desc->fixed.dp) ||
+            (!work->trains && (strategy->pp > 1 || strategy->dp > 1) && work->dims > 0 &&
+             desc->global_batch <= 1)) {
             continue;
         }
-        s->micro_batches = dpari_walk_batches(p, s);
-        if (s->micro_batches == 0) {
-            s->micro_batches = 1;
+        strategy->micro_batches = dpari_walk_batches(planner, strategy);
+        if (strategy->micro_batches == 0) {
+            strategy->micro_batches = 1;
             if (out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) {
-                p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
+                planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
             }
         }
-        dpari_walk_pipeline(p, s);
-        p->state[DPARI_OUT_RULE] = out;
+        dpari_walk_pipeline(planner, strategy);
+        planner->state[DPARI_OUT_RULE] = out;
     }
 }
 
 /* Returns the rule that an outer position breaks whatever the inner options are, or NONE. The least
  * expensive checks come first. */
-static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
-                                           int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *planner,
+                                           const dpar_strategy *strategy, int64_t ranks)
 {
-    const dpar_workload *w = p->job.work;
-    int32_t node = p->job.cluster->gpus_per_node;
-    if (ranks < 1 || p->search.gpus % ranks != 0) {
+    const dpar_workload *work = planner->job.work;
+    int32_t node = planner->job.cluster->gpus_per_node;
+    if (ranks < 1 || planner->search.gpus % ranks != 0) {
         return DPAR_STRATEGY_RULE_RANKS;
     }
-    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+    if (strategy->tp > 1 && (work->heads % strategy->tp != 0 || work->hidden % strategy->tp != 0)) {
         return DPAR_STRATEGY_RULE_TP_HEADS;
     }
-    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_TP) &&
-        node % s->tp != 0) {
+    if (planner->search.space != DPAR_SPACE_WHOLE &&
+        !dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_TP) && node % strategy->tp != 0) {
         return DPAR_STRATEGY_RULE_TP_WIDE;
     }
     return DPAR_STRATEGY_RULE_NONE;
 }
 
 /* Walks all strategies of one outer position. */
-DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
+DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 {
     dpar_strategy s;
     int64_t ranks = 1;
     int32_t i, rule;
-    if (!dpari_walk_outer(p, &s)) {
+    if (!dpari_walk_outer(planner, &s)) {
         return;
     }
     for (i = 0; i < 3; i++) {
@@ -11765,19 +11897,19 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
         !dpari_mul(ranks, s.cp, &ranks)) {
         ranks = 0;
     }
-    rule = dpari_walk_early(p, &s, ranks);
+    rule = dpari_walk_early(planner, &s, ranks);
     if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
-        ranks = p->search.gpus;
+        ranks = planner->search.gpus;
     }
-    p->state[DPARI_OUT_RULE] = rule;
-    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
-    p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
+    planner->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(planner, &s, (int32_t)(planner->search.gpus / ranks));
+    planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
@@ -11801,68 +11933,71 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
             "least 0",
             search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
-    dpari_zero(p, sizeof(*p));
-    p->job = *job;
-    p->search = *search;
-    p->search.gpus = dpari_cluster_gpus(job->cluster);
-    p->top = search->top;
-    p->top_capacity = p->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
-    p->front = search->front;
-    p->front_capacity = p->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
-    p->slack = 1.0;
-    p->state[DPARI_TOTAL] = 1;
+    dpari_zero(planner, sizeof(*planner));
+    planner->job = *job;
+    planner->search = *search;
+    planner->search.gpus = dpari_cluster_gpus(job->cluster);
+    planner->top = search->top;
+    planner->top_capacity = planner->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
+    planner->front = search->front;
+    planner->front_capacity =
+        planner->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
+    planner->slack = 1.0;
+    planner->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
-        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
-        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
+        planner->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(planner, i));
+        planner->state[DPARI_TOTAL] *= planner->state[DPARI_LENGTH + i];
     }
     return DPAR_OK;
 }
 
 /* Reports that no strategy is legal, with the rule that most of them break. */
-static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dpar_why *why)
 {
     const char *name;
     int32_t i, most = DPAR_STRATEGY_RULE_NONE;
     for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
-        most = p->rejected[i] > p->rejected[most] ? i : most;
+        most = planner->rejected[i] > planner->rejected[most] ? i : most;
     }
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
                      "most break the rule '%s'",
-                     p->walked, p->search.gpus, p->search.global_batch, name);
+                     planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
-DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
+DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
-    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
-    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
-        if (p->walked >= until) {
+    until = until > INT64_MAX - planner->walked ? INT64_MAX : planner->walked + until;
+    while (planner->state[DPARI_POSITION] < planner->state[DPARI_TOTAL]) {
+        if (planner->walked >= until) {
             return DPAR_MORE;
         }
-        dpari_walk_position(p);
-        p->state[DPARI_POSITION]++;
-        p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
+        dpari_walk_position(planner);
+        planner->state[DPARI_POSITION]++;
+        planner->progress =
+            (double)planner->state[DPARI_POSITION] / (double)planner->state[DPARI_TOTAL];
         for (i = 0; i < DPARI_AXES; i++) { /* advance the odometer; its first axis is the fastest */
-            p->state[i]++;
-            if (p->state[i] < p->state[DPARI_LENGTH + i]) {
+            planner->state[i]++;
+            if (planner->state[i] < planner->state[DPARI_LENGTH + i]) {
                 break;
             }
-            p->state[i] = 0;
+            planner->state[i] = 0;
         }
     }
-    if (p->top_count > 0 || p->top_capacity == 0) {
+    if (planner->top_count > 0 || planner->top_capacity == 0) {
         return DPAR_DONE;
     }
-    if (p->evaluated == 0) {
-        return dpari_planner_none(p, why);
+    if (planner->evaluated == 0) {
+        return dpari_planner_none(planner, why);
     }
-    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    near_tenths = dpari_tenths((double)planner->state[DPARI_NEAREST_BYTES] * 1e6);
     return dpari_say(
         DPAR_E_NONE, why,
         "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
-        p->evaluated, near_tenths / 10, near_tenths % 10, (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+        planner->evaluated, near_tenths / 10, near_tenths % 10,
+        (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
@@ -11881,50 +12016,51 @@ enum {
     DPARI_CHANGES
 };
 
-static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+static void dpari_arrow(dpar_text *text, const char *name, int32_t from, int32_t to)
 {
-    dpari_text_print(t, "%s %d -> %d", name, from, to);
+    dpari_text_print(text, "%s %d -> %d", name, from, to);
 }
 
 /* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
  * changed. */
-static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t change,
-                                  int32_t up, dpar_strategy *n, dpar_text *t)
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *strategy,
+                                  int32_t change, int32_t up, dpar_strategy *n, dpar_text *text)
 {
-    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
-    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    int32_t in_node = job->cluster->gpus_per_node / strategy->tp / strategy->cp;
+    int32_t all = strategy->shard < 1 ? strategy->dp : strategy->shard;
     if (change == DPARI_CHANGE_ZERO) {
         n->zero += up ? 1 : -1;
-        dpari_arrow(t, "zero", s->zero, n->zero);
-        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+        dpari_arrow(text, "zero", strategy->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && strategy->dp > 1 && job->work->trains;
     }
     if (change == DPARI_CHANGE_RECOMPUTE) {
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
-        dpar_text_put(t, "recompute ");
-        dpari_write_recompute(t, s->recompute);
-        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpari_write_recompute(t, n->recompute);
-        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+        dpar_text_put(text, "recompute ");
+        dpari_write_recompute(text, strategy->recompute);
+        dpar_text_put(text, strategy->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpari_write_recompute(text, n->recompute);
+        return (n->recompute != strategy->recompute ||
+                n->recompute_layers != strategy->recompute_layers) &&
                job->work->trains;
     }
-    n->shard = up ? s->dp : in_node;
-    dpari_arrow(t, "shard", all, n->shard);
-    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+    n->shard = up ? strategy->dp : in_node;
+    dpari_arrow(text, "shard", all, n->shard);
+    return strategy->zero > 0 && n->shard > 1 && n->shard != all && strategy->dp % n->shard == 0;
 }
 
 /* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
  * cannot be made. */
-static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
-                           dpar_text *t)
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, int32_t k,
+                           dpar_strategy *n, dpar_text *text)
 {
     static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
-    int32_t ranks = dpar_strategy_ranks(s), change = k / 2, up = k % 2, from, *at;
+    int32_t ranks = dpar_strategy_ranks(strategy), change = k / 2, up = k % 2, from, *at;
     int64_t model;
-    *n = *s;
+    *n = *strategy;
     if (change == DPARI_CHANGE_ZERO || change == DPARI_CHANGE_RECOMPUTE ||
         change == DPARI_CHANGE_SHARD) {
-        return dpari_neighbour_option(job, s, change, up, n, t);
+        return dpari_neighbour_option(job, strategy, change, up, n, text);
     }
     switch (change) {
     case DPARI_CHANGE_TP: at = &n->tp; break;
@@ -11937,13 +12073,13 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
-        (change == DPARI_CHANGE_VP && s->pp == 1) ||
+        (change == DPARI_CHANGE_VP && strategy->pp == 1) ||
         (change == DPARI_CHANGE_CP && job->work->vocab == 0)) {
         return 0;
     }
     *at = up ? 2 * from : from / 2;
-    dpari_arrow(t, name[change], from, *at);
-    if (s->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
+    dpari_arrow(text, name[change], from, *at);
+    if (strategy->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
         n->sp = 1;
     }
     if (n->tp <= 1) {
@@ -11961,39 +12097,39 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
         return 0;
     }
     n->dp = (int32_t)(ranks / model);
-    n->shard = n->dp == s->dp ? s->shard : 0;
-    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
+    n->shard = n->dp == strategy->dp ? strategy->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= strategy->tp;
 }
 
 /* Appends why a neighbour was not chosen, and sets its rule. */
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
-                                 dpar_plan_rejection *r, dpar_text *t)
+                                 dpar_plan_rejection *r, dpar_text *text)
 {
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
-    dpar_text_put(t, ": ");
+    dpar_text_put(text, ": ");
     if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_STRATEGY_RULE_MEMORY;
-        dpar_text_put(t, "offloads more than a node's memory holds");
+        dpar_text_put(text, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_STRATEGY_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
-        dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
+        dpari_text_print(text, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
                          job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
     r->rule = DPAR_STRATEGY_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
-        dpar_text_put(t, "as fast");
+        dpar_text_put(text, "as fast");
     } else {
-        dpari_text_print(t, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
+        dpari_text_print(text, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
                          ratio >= 1.0 ? " % slower" : " % faster");
     }
-    dpari_text_print(t, ", %.1f GB", other->memory.total * 1e-9);
+    dpari_text_print(text, ", %.1f GB", other->memory.total * 1e-9);
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
-        dpari_text_print(t, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
+        dpari_text_print(text, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
                          100.0 * plan->step.bubble);
     }
 }
@@ -12002,8 +12138,8 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
                                                  int64_t global_batch, dpar_plan_rejection *out,
                                                  int32_t room)
 {
-    const dpar_strategy *s = &plan->strategy;
-    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
+    const dpar_strategy *strategy = &plan->strategy;
+    int64_t batch = (int64_t)strategy->dp * strategy->micro_batch * strategy->micro_batches;
     int32_t k, n = 0;
     for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
         dpar_plan_rejection *r = &out[n];
@@ -12014,7 +12150,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
         dpar_status st;
         dpari_zero(r, sizeof(*r));
         dpar_text_init(&t, r->text, sizeof(r->text));
-        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
+        if (!dpari_neighbour(job, strategy, k, &r->strategy, &t)) {
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
@@ -12080,18 +12216,18 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
+DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *strategy, int32_t *to)
 {
-    to[0] = s->tp;
-    to[1] = s->cp;
-    to[2] = s->dp;
-    to[3] = s->pp;
-    to[4] = s->vp;
-    to[5] = s->ep;
-    to[6] = s->etp;
-    to[7] = s->micro_batch;
-    to[8] = s->micro_batches;
-    to[9] = s->shard;
+    to[0] = strategy->tp;
+    to[1] = strategy->cp;
+    to[2] = strategy->dp;
+    to[3] = strategy->pp;
+    to[4] = strategy->vp;
+    to[5] = strategy->ep;
+    to[6] = strategy->etp;
+    to[7] = strategy->micro_batch;
+    to[8] = strategy->micro_batches;
+    to[9] = strategy->shard;
 }
 
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
@@ -12125,44 +12261,47 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 }
 
 /* Brings the options into their ranges and switches off those without an effect for this job. */
-static void dpari_sane(const dpar_job *job, dpar_strategy *s)
+static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t i;
-    s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
-    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
-    s->schedule = dpari_within(s->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
-    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
-    s->recompute_layers =
-        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
-    s->vp = dpari_within(s->vp, 1, INT32_MAX);
-    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
-    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
-    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
-    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
-        s->offload &= 7;
+    strategy->zero = dpari_within(strategy->zero, 0, 3);
+    strategy->recompute = work->trains ? dpari_within(strategy->recompute, 0, 31) : 0;
+    strategy->recompute =
+        (strategy->recompute & 3) > 1 ? strategy->recompute & 3 : strategy->recompute;
+    strategy->schedule = dpari_within(strategy->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
+    strategy->cp_kind = dpari_within(strategy->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
+    strategy->recompute_layers = strategy->recompute == DPAR_RECOMPUTE_FULL
+                                     ? dpari_within(strategy->recompute_layers, 0, work->blocks)
+                                     : 0;
+    strategy->vp = dpari_within(strategy->vp, 1, INT32_MAX);
+    strategy->micro_batch = dpari_within(strategy->micro_batch, 1, INT32_MAX);
+    strategy->micro_batches = dpari_within(strategy->micro_batches, 1, INT32_MAX);
+    strategy->offload = job->cluster->host_bytes > 0.0 ? strategy->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(strategy->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        strategy->offload &= 7;
     }
     for (i = 0; i < 3; i++) {
-        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
+        strategy->tiles[i] = i < work->dims ? dpari_within(strategy->tiles[i], 1, INT32_MAX) : 1;
     }
-    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+    strategy->etp = work->experts > 0 ? dpari_within(strategy->etp, 1, INT32_MAX) : 1;
 }
 
 /* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
  * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t ranks, each;
     n->dp = rest;
-    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
+    n->sp = (n->sp > 0 || work->experts > 0) && n->tp > 1 && dpari_sequence_cuts(work, n);
     n->vp = n->pp > 1 ? n->vp : 1;
     n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
     ranks = n->tp * n->cp * n->dp;
     n->etp = ranks % n->etp == 0 ? n->etp : 1;
-    n->ep =
-        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    n->ep = work->experts > 0
+                ? dpari_nearest_divisor(dpari_common(work->experts, ranks / n->etp), n->ep)
+                : 1;
     if (batch > 0 && batch % n->dp == 0) {
         each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
         n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
@@ -12197,16 +12336,16 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
-    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
-                                           : 1,
-                              sane->tp, INT32_MAX, tp);
+    tps = dpari_near_divisors(
+        work->heads > 0 ? dpari_common(dpari_common(work->heads, work->hidden), rest) : 1, sane->tp,
+        INT32_MAX, tp);
     for (i = 0; i < tps; i++) {
-        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        cps = dpari_near_divisors(work->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
         for (j = 0; j < cps; j++) {
             int32_t left = rest / tp[i] / cp[j];
-            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            pps = dpari_near_divisors(left, sane->pp, work->blocks, pp);
             for (k = 0; k < pps; k++) {
                 dpar_strategy n = *sane;
                 n.tp = tp[i];
@@ -12220,17 +12359,18 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
     return best;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
+                                                      const dpar_strategy *strategy,
                                                       int64_t global_batch, dpar_strategy *near_one,
                                                       dpar_why *why)
 {
-    dpar_strategy sane = *s, found = *s;
+    dpar_strategy sane = *strategy, found = *strategy;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
     int64_t tiles = 1;
     double best = 0.0;
-    dpar_status st = dpari_strategy_check(job, s, global_batch, NULL, why);
+    dpar_status st = dpari_strategy_check(job, strategy, global_batch, NULL, why);
     if (st == DPAR_OK) {
-        *near_one = *s;
+        *near_one = *strategy;
         return DPAR_OK;
     }
     dpari_sane(job, &sane);
@@ -12238,12 +12378,13 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
         tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
     }
     if (tiles > 0 && gpus % tiles == 0) {
-        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+        best = dpari_search_near(job, strategy, &sane, gpus / (int32_t)tiles, global_batch, best,
+                                 &found);
     }
     for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
         int32_t parts = dpari_divisor(gpus, i);
         dpari_cut_grid(job->work, parts, sane.tiles);
-        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+        best = dpari_search_near(job, strategy, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
         return DPAR_E_NONE; /* *why has the rule that *s breaks */
@@ -12299,11 +12440,11 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
 }
 
 /* Fixes a field of a search unless it is fixed already. */
-static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
+static void dpari_size_fix(dpar_planner_desc *desc, int32_t field, int32_t *at, int32_t value)
 {
-    if (!dpari_fixed(q, field)) {
+    if (!dpari_fixed(desc, field)) {
         *at = value;
-        q->fixed_fields |= (uint32_t)1 << field;
+        desc->fixed_fields |= (uint32_t)1 << field;
     }
 }
 
@@ -12342,11 +12483,11 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
 /* Returns a number of GPUs below which not even weights, gradients and optimizer fit. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
-    const dpar_recipe *r = &job->recipe;
+    const dpar_recipe *recipe = &job->recipe;
     double limit =
         search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
-    double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
-                                     : job->work->params * r->weight;
+    double bytes = job->work->trains ? dpari_zero_bytes(recipe, job->work->params, 0, 1)
+                                     : job->work->params * recipe->weight;
     double least = bytes / limit;
     int offload =
         search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);
@@ -12445,21 +12586,22 @@ static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
 /* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state = w->trains ? dpari_zero_bytes(&job->recipe, w->params, 0, 1)
-                        : w->params * job->recipe.weight;
-    for (i = 0; i < w->layers; i++) {
-        n.activations +=
-            dpari_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
+    n.state = work->trains ? dpari_zero_bytes(&job->recipe, work->params, 0, 1)
+                           : work->params * job->recipe.weight;
+    for (i = 0; i < work->layers; i++) {
+        n.activations += dpari_layer_saved(work, i, DPAR_RECOMPUTE_NONE) * work->layer[i].tokens *
+                         work->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
     n.gpus = dpari_cluster_gpus(job->cluster);
-    n.tp = w->heads > 0 ? n.node : 1;
-    while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
+    n.tp = work->heads > 0 ? n.node : 1;
+    while (n.tp > 1 &&
+           (n.node % n.tp != 0 || work->heads % n.tp != 0 || work->hidden % n.tp != 0)) {
         n.tp--;
     }
     if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
@@ -12489,19 +12631,19 @@ static int32_t dpari_kind_weight(int32_t bits)
 /* Walks all usual plans and keeps the best of each kind. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
                                                               const dpar_planner_desc *search,
-                                                              dpari_kinds *k, dpar_why *why)
+                                                              dpari_kinds *kinds, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
     dpar_planner_desc q = *search;
     dpar_status st;
-    k->n = 0;
+    kinds->n = 0;
     q.space = DPAR_SPACE_USUAL;
     q.top = &top;
     q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, job, &q, why);
-    p.kinds = k;
+    p.kinds = kinds;
     p.slack = dpari_worth_saying;
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&p, INT64_MAX, why);
@@ -12510,12 +12652,12 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *jo
 }
 
 /* Returns the fastest kind that has none of the bits `without`, or NULL. */
-static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t without)
+static const dpari_kind *dpari_kind_fastest(const dpari_kinds *kinds, int32_t without)
 {
     const dpari_kind *best = NULL;
     int32_t i;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         if ((x->bits & without) == 0 && (best == NULL || x->seconds < best->seconds)) {
             best = x;
         }
@@ -12525,15 +12667,15 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
 
 /* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
  * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
-static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
+static const dpari_kind *dpari_kind_choose(const dpari_kinds *kinds)
 {
-    const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
-    const dpari_kind *any = dpari_kind_fastest(k, 0);
+    const dpari_kind *best = dpari_kind_fastest(kinds, DPARI_KIND_POOR), *chosen = NULL;
+    const dpari_kind *any = dpari_kind_fastest(kinds, 0);
     double least = 0.0;
     int32_t i;
     best = best != NULL && best->seconds <= dpari_poor_pays * any->seconds ? best : any;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         double cost = x->seconds / best->seconds + dpari_kind_unit * dpari_kind_weight(x->bits);
         if (x->seconds <= dpari_near_best * best->seconds * (1.0 - 1e-6) &&
             (x->bits & ~best->bits & DPARI_KIND_POOR) == 0 && (chosen == NULL || cost < least)) {
@@ -12546,12 +12688,12 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 
 /* Returns the fastest plan that is simpler by more than an option, or NULL if there is none or it
  * is too slow to mention. */
-static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
+static const dpari_kind *dpari_kind_simpler(const dpari_kinds *kinds, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
     int32_t i;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         if (dpari_kind_weight(x->bits) + 2 <= dpari_kind_weight(than->bits) &&
             (x->bits & ~than->bits & DPARI_KIND_POOR) == 0 && x->seconds > than->seconds &&
             x->seconds < dpari_worth_saying * than->seconds &&
@@ -12565,73 +12707,76 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_ki
 /* ---- words ---------------------------------------------------------------------------------- */
 
 /* Appends a part of a name, with its degree if that is above 1. */
-static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
+static void dpari_name_part(dpar_text *text, const char *name, int32_t degree)
 {
-    if (t->used > 0) {
-        dpar_text_put(t, " + ");
+    if (text->used > 0) {
+        dpar_text_put(text, " + ");
     }
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     if (degree > 1) {
-        dpari_text_print(t, "=%d", degree);
+        dpari_text_print(text, "=%d", degree);
     }
 }
 
 /* Returns the name of data parallelism without sharded weights. */
-static const char *dpari_data_name(const dpar_strategy *s)
+static const char *dpari_data_name(const dpar_strategy *strategy)
 {
-    if (s->zero == 1) {
+    if (strategy->zero == 1) {
         return "DP(ZeRO-1)";
     }
-    if (s->zero != 0) {
+    if (strategy->zero != 0) {
         return "DP(ZeRO-2)";
     }
-    return s->tp * s->pp == 1 ? "DDP" : "DP";
+    return strategy->tp * strategy->pp == 1 ? "DDP" : "DP";
 }
 
 /* Writes the name of a plan, such as "TP=4 + FSDP=4", "DDP" or "domain=4 + DDP=2". */
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
-    const dpar_strategy *s = &plan->strategy;
-    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    const dpar_strategy *strategy = &plan->strategy;
+    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {
         dpari_name_part(&t, "domain", tiles);
     }
-    if (s->tp > 1) {
-        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
-                        s->tp);
+    if (strategy->tp > 1) {
+        dpari_name_part(&t,
+                        strategy->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
+                        strategy->tp);
     }
-    if (s->cp > 1) {
-        dpari_name_part(&t, s->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP", s->cp);
+    if (strategy->cp > 1) {
+        dpari_name_part(&t, strategy->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP",
+                        strategy->cp);
     }
-    if (s->pp > 1) {
-        dpari_name_part(&t, "PP", s->pp);
+    if (strategy->pp > 1) {
+        dpari_name_part(&t, "PP", strategy->pp);
     }
-    if (s->ep > 1) {
-        dpari_name_part(&t, "EP", s->ep);
+    if (strategy->ep > 1) {
+        dpari_name_part(&t, "EP", strategy->ep);
     }
-    if (s->dp > 1 && s->zero == 3) {
-        dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
-    } else if (s->dp > 1) {
-        dpari_name_part(&t, dpari_data_name(s), s->dp);
+    if (strategy->dp > 1 && strategy->zero == 3) {
+        dpari_name_part(&t, strategy->shard > 0 && strategy->shard < strategy->dp ? "HSDP" : "FSDP",
+                        strategy->dp);
+    } else if (strategy->dp > 1) {
+        dpari_name_part(&t, dpari_data_name(strategy), strategy->dp);
     }
     if (t.used == 0) {
         dpari_name_part(&t, "one GPU", 1);
     }
-    if (s->recompute == DPAR_RECOMPUTE_FULL) {
+    if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
         dpari_name_part(&t, "recompute", 1);
     }
 }
 
-static void dpari_gb(dpar_text *t, double bytes)
+static void dpari_gb(dpar_text *text, double bytes)
 {
-    dpari_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
-    dpar_text_put(t, " GB");
+    dpari_text_fixed(text, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
+    dpar_text_put(text, " GB");
 }
 
 /* Writes why one GPU is not enough, and what a GPU holds with the plan. */
-static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
+static void dpari_advice_why(const dpar_job *job, const dpari_need *need, const dpar_plan *plan,
                              char *why, size_t room)
 {
     double gpu = job->cluster->gpu.memory_bytes;
@@ -12639,25 +12784,25 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     dpar_text_init(&t, why, room);
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
-        dpari_gb(&t, n->state);
-        if (n->state < n->gpu) {
+        dpari_gb(&t, need->state);
+        if (need->state < need->gpu) {
             dpar_text_put(&t, ", which one GPU of ");
             dpari_gb(&t, gpu);
             dpar_text_put(&t, " holds");
-        } else if (n->state < gpu) {
+        } else if (need->state < gpu) {
             dpar_text_put(&t, ", and leave too little of one GPU's ");
             dpari_gb(&t, gpu);
         } else {
             dpar_text_put(&t, ", more than one GPU's ");
             dpari_gb(&t, gpu);
             dpar_text_put(&t, " by ");
-            dpari_gb(&t, n->state - gpu);
+            dpari_gb(&t, need->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
-    if (n->activations > n->gpu) {
+    if (need->activations > need->gpu) {
         dpar_text_put(&t, "the activations of one sample are ");
-        dpari_gb(&t, n->activations);
+        dpari_gb(&t, need->activations);
         dpar_text_put(&t, "; ");
     }
     if (plan->fits) {
@@ -12680,54 +12825,56 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
 }
 
 /* Sets the bit of a warning and appends its text. */
-static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
+static void dpari_warn(dpar_advice *advice, dpar_text *out, int32_t bit, const char *text)
 {
-    a->warnings |= bit;
-    dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
+    advice->warnings |= bit;
+    dpari_text_print(out, "%s%s", out->used > 0 ? " " : "", text);
 }
 
 /* Lists the common mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *search,
-                                  const dpari_need *n, dpar_advice *a)
+                                  const dpari_need *need, dpar_advice *advice)
 {
-    const dpar_strategy *s = &a->plan.strategy;
+    const dpar_strategy *strategy = &advice->plan.strategy;
     double over;
     dpar_text t;
-    dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
-    if (s->zero == 3 && s->tp == 1 && n->state + n->activations < n->gpu) {
-        dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
+    dpar_text_init(&t, advice->warning_text, sizeof(advice->warning_text));
+    if (strategy->zero == 3 && strategy->tp == 1 && need->state + need->activations < need->gpu) {
+        dpari_warn(advice, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (s->tp > 1 && dpari_over_pcie(job->cluster)) {
-        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+    if (strategy->tp > 1 && dpari_over_pcie(job->cluster)) {
+        dpari_warn(advice, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism over PCIe: every layer waits for slow links.");
-    } else if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
-        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+    } else if (strategy->tp > job->cluster->gpus_per_node && need->gpus > need->node) {
+        dpari_warn(advice, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
-    if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
-        dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
-                   a->plan.step.bubble > 0.15
+    if (strategy->pp > 1 && strategy->micro_batches < 4 * strategy->pp) {
+        dpari_warn(advice, &t, DPAR_WARN_FEW_MICRO,
+                   advice->plan.step.bubble > 0.15
                        ? "fewer than 4 micro-batches a stage: much of a step is bubble."
                        : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
-    over = a->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
-    if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
-        dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
+    over = advice->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
+    if (strategy->zero >= 1 && over > 0.5 * advice->plan.memory.total) {
+        dpari_warn(advice, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
     }
-    if (!a->plan.fits && s->zero == 0 && s->tp == 1 && s->pp == 1 && n->state > n->gpu) {
-        dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
+    if (!advice->plan.fits && strategy->zero == 0 && strategy->tp == 1 && strategy->pp == 1 &&
+        need->state > need->gpu) {
+        dpari_warn(advice, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
-    if (job->work->trains && s->dp > 1 && search->global_batch == 0) {
-        dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
+    if (job->work->trains && strategy->dp > 1 && search->global_batch == 0) {
+        dpari_warn(advice, &t, DPAR_WARN_LEARNING_RATE,
                    "the global batch grows with the GPUs: scale the learning rate with it.");
     }
 }
 
 /* Appends in words what the first kind needs and the second does not. */
-static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t bits, int32_t than)
+static DPARI_COLD void dpari_advice_saved(dpar_text *text, const char *how, int32_t bits,
+                                          int32_t than)
 {
     static const char name[9][24] = {
         "tensor parallelism",    "a cut of the sample", "a pipeline",
@@ -12736,71 +12883,72 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     int32_t i;
     for (i = 0; i < 9; i++) {
         if ((bits & ~than) >> i & 1) {
-            dpari_text_print(t, "%s%s", how, name[i]);
+            dpari_text_print(text, "%s%s", how, name[i]);
             how = ", ";
         }
     }
 }
 
 /* Appends "12 % slower, " or "3.1 % faster, " for a ratio of times. */
-static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
+static DPARI_COLD void dpari_advice_ratio(dpar_text *text, double ratio)
 {
     double by = 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 / ratio - 1.0);
-    dpari_text_fixed(t, by, by < 9.95);
-    dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
+    dpari_text_fixed(text, by, by < 9.95);
+    dpar_text_put(text, ratio > 1.0 ? " % slower, " : " % faster, ");
 }
 
 /* Compares another plan with the chosen one: "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a
  * pipeline". */
 static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *search,
                                           const dpari_kind *other, const dpari_kind *chosen,
-                                          const dpar_advice *a, dpar_text *t)
+                                          const dpar_advice *advice, dpar_text *text)
 {
     dpar_plan plan;
     char name[DPARI_NAME];
     double ratio = other->seconds / chosen->seconds;
     (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, a->name)) { /* they differ in options that a name does not have */
-        dpar_strategy_write(&plan.strategy, t);
+    if (dpari_same(name, advice->name)) { /* they differ in options that a name does not have */
+        dpar_strategy_write(&plan.strategy, text);
     } else {
-        dpar_text_put(t, name);
+        dpar_text_put(text, name);
     }
-    dpar_text_put(t, ": ");
-    dpari_advice_ratio(t, ratio);
-    dpari_gb(t, plan.memory.total);
-    dpar_text_put(t, " a GPU");
+    dpar_text_put(text, ": ");
+    dpari_advice_ratio(text, ratio);
+    dpari_gb(text, plan.memory.total);
+    dpar_text_put(text, " a GPU");
     if (ratio > 1.0) {
-        dpari_advice_saved(t, ", without ", chosen->bits, other->bits);
+        dpari_advice_saved(text, ", without ", chosen->bits, other->bits);
     } else {
-        dpari_advice_saved(t, ", with ", other->bits, chosen->bits);
+        dpari_advice_saved(text, ", with ", other->bits, chosen->bits);
     }
     if (other->bits & ~chosen->bits & DPARI_KIND_POOR) {
-        dpar_text_put(t, " over slow links");
+        dpar_text_put(text, " over slow links");
     }
 }
 
 /* Describes the fastest plan if it is not the chosen one, and a simpler one if there is one. */
 static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_planner_desc *search,
-                                           const dpari_kinds *k, const dpari_kind *chosen,
-                                           dpar_advice *a)
+                                           const dpari_kinds *kinds, const dpari_kind *chosen,
+                                           dpar_advice *advice)
 {
-    const dpari_kind *fastest = dpari_kind_fastest(k, 0);
-    const dpari_kind *simpler = dpari_kind_simpler(k, chosen);
+    const dpari_kind *fastest = dpari_kind_fastest(kinds, 0);
+    const dpari_kind *simpler = dpari_kind_simpler(kinds, chosen);
     dpar_text t;
-    a->slower = chosen->seconds / fastest->seconds - 1.0;
-    dpar_text_init(&t, a->fastest, sizeof(a->fastest));
+    advice->slower = chosen->seconds / fastest->seconds - 1.0;
+    dpar_text_init(&t, advice->fastest, sizeof(advice->fastest));
     if (fastest != chosen) {
-        dpari_advice_other(job, search, fastest, chosen, a, &t);
+        dpari_advice_other(job, search, fastest, chosen, advice, &t);
     }
-    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
     if (simpler != NULL) {
-        dpari_advice_other(job, search, simpler, chosen, a, &t);
+        dpari_advice_other(job, search, simpler, chosen, advice, &t);
     }
 }
 
 /* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
-static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search, dpar_advice *a)
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search,
+                              dpar_advice *advice)
 {
     dpar_advice other;
     dpar_planner_desc q = *search;
@@ -12808,14 +12956,14 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
     double ratio;
     q.fixed_fields = 0;
     if (search->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
-        dpari_same(other.name, a->name)) {
+        dpari_same(other.name, advice->name)) {
         return;
     }
-    dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
+    dpar_text_init(&t, advice->runner_up, sizeof advice->runner_up);
     dpari_text_print(&t, "with nothing fixed %s: ", other.name);
-    if (a->plan.fits) {
-        ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
-                a->plan.step.total;
+    if (advice->plan.fits) {
+        ratio = other.plan.step.total / other.plan.step.samples * advice->plan.step.samples /
+                advice->plan.step.total;
         dpari_advice_ratio(&t, ratio);
     }
     dpari_gb(&t, other.plan.memory.total);
@@ -12823,12 +12971,12 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
 }
 
 /* Finds the plan that comes nearest to fitting: the fixed one if something is fixed, otherwise one
- * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with a->plan, or
+ * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with advice->plan, or
  * DPAR_E_NONE if it is not legal. */
 static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *search,
-                                     const dpari_need *n, dpar_advice *a)
+                                     const dpari_need *need, dpar_advice *advice)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     dpar_plan plan;
     dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
@@ -12837,20 +12985,20 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
         s = search->fixed;
         one = dpar_strategy_complete(job, &s, search->fixed_fields, search->global_batch, NULL);
         if (one == DPAR_OK) {
-            one = dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL);
+            one = dpar_plan_price(job, &s, 0, &advice->plan, NULL, NULL);
         }
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
     for (k = 0; k < 2; k++) { /* sharded over all GPUs, first without and then with TP in a node */
         dpar_strategy_init(&s);
-        s.tp = k == 1 ? n->tp : 1;
+        s.tp = k == 1 ? need->tp : 1;
         s.sp = s.tp > 1;
-        s.dp = n->gpus / s.tp;
-        s.zero = w->trains ? 3 : 0;
-        s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        s.dp = need->gpus / s.tp;
+        s.zero = work->trains ? 3 : 0;
+        s.recompute = work->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         one = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
-        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
-            a->plan = plan;
+        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || need->tp > 1)) {
+            advice->plan = plan;
             st = DPAR_E_MEMORY;
         }
     }
@@ -12860,37 +13008,37 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
 /* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
  * would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
-                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+                                     const dpari_need *need, dpar_advice *advice, dpar_why *why)
 {
     dpar_plan plan;
     dpar_planner_desc q = *search;
     dpar_text t;
-    if (dpari_advice_near(job, search, n, a) != DPAR_E_MEMORY) {
+    if (dpari_advice_near(job, search, need, advice) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no legal strategy for %d GPUs and a global batch of %ld", n->gpus,
+                         "no legal strategy for %d GPUs and a global batch of %ld", need->gpus,
                          search->global_batch);
     }
-    dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits && a->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    if (advice->plan.fits && advice->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
         return dpari_say(DPAR_E_NONE, why,
                          "no strategy for %d GPUs divides a global batch of %ld and fits; with "
                          "another batch one does",
-                         n->gpus, search->global_batch);
+                         need->gpus, search->global_batch);
     }
-    dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
-    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpari_advice_why(job, need, &advice->plan, advice->why, sizeof(advice->why));
+    dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
     dpar_text_put(&t, "state alone, sharded over all GPUs: ");
-    dpari_gb(&t, n->state / n->gpus);
+    dpari_gb(&t, need->state / need->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
-    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
-                           NULL) == DPAR_OK) {
+    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)need->gpus, INT32_MAX),
+                           &plan, NULL) == DPAR_OK) {
         const int32_t gpus = dpar_strategy_ranks(&plan.strategy);
         dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
                          (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
-    dpari_advice_warnings(job, search, n, a);
-    dpari_advice_free(job, search, a);
+    dpari_advice_warnings(job, search, need, advice);
+    dpari_advice_free(job, search, advice);
     return dpari_say(
         DPAR_E_MEMORY, why,
         search->fixed_fields != 0
@@ -12899,7 +13047,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
             : "the job does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as "
               "possible, "
               "the GPU has %ld GB",
-        n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+        need->gpus, (int64_t)(advice->plan.memory.upper * 1e-9 + 0.999),
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
 }
 
@@ -12962,17 +13110,18 @@ typedef struct dpari_sim_rows {
 } dpari_sim_rows;
 
 /* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
-static int dpari_sim_second_chain(const dpar_strategy *s)
+static int dpari_sim_second_chain(const dpar_strategy *strategy)
 {
-    return s->schedule == DPAR_SCHEDULE_DUALPIPE;
+    return strategy->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
 /* Returns how many micro-batches to simulate: all, or about 100,000 forwards with the last group of
  * 2 pp micro-batches complete. */
-static int32_t dpari_simulated_micros(const dpar_strategy *s)
+static int32_t dpari_simulated_micros(const dpar_strategy *strategy)
 {
-    const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
-    int64_t m = s->micro_batches;
+    const int64_t most = INT64_C(100000) / ((int64_t)strategy->pp * strategy->vp),
+                  group = 2 * (int64_t)strategy->pp;
+    int64_t m = strategy->micro_batches;
     if (m > most && m > 4 * group) {
         m -= (m - dpari_most(most, 3 * group)) / group * group;
     }
@@ -12989,29 +13138,29 @@ static double dpari_forward_share(const dpari_stage *st)
 /* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
  * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
  * that are recomputed in part. held_send: ns that a message adds to forward and backward. */
-static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *strategy,
                                        double held_send, dpari_sim_rows *c)
 {
     dpari_layers layers;
-    dpar_strategy each = *s;
+    dpar_strategy each = *strategy;
     int32_t r, v, i;
     each.pp = c->stages;
     each.vp = 1;
     each.schedule = DPAR_SCHEDULE_1F1B;
-    each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
-    dpari_price_layers(job, s, &layers);
-    for (r = 0; r < s->pp; r++) {
+    each.recompute_layers = (strategy->recompute_layers + strategy->vp - 1) / strategy->vp;
+    dpari_price_layers(job, strategy, &layers);
+    for (r = 0; r < strategy->pp; r++) {
         dpari_stage rank, st;
         double sum = 0.0, kept = 0.0;
-        dpari_price_stage(job, s, &layers, r, &rank);
-        for (v = 0; v < s->vp; v++) {
-            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(s, r, v), &st);
+        dpari_price_stage(job, strategy, &layers, r, &rank);
+        for (v = 0; v < strategy->vp; v++) {
+            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(strategy, r, v), &st);
             sum += st.total;
             kept += st.kept;
         }
-        for (v = 0; v < s->vp; v++) {
+        for (v = 0; v < strategy->vp; v++) {
             double scale = 1e9, share, backward;
-            i = (int32_t)dpari_chunk_of(s, r, v);
+            i = (int32_t)dpari_chunk_of(strategy, r, v);
             dpari_price_stage(job, &each, &layers, i, &st);
             scale *= sum > 0.0 ? rank.total / sum : 0.0;
             share = job->work->trains ? dpari_forward_share(&st) : 1.0;
@@ -13024,7 +13173,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
             c->back[i] = -c->kept[i];
         }
     }
-    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(s)); i++) {
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(strategy)); i++) {
         c->forward[i] = c->forward[i - c->stages];
         c->input[i] = c->input[i - c->stages];
         c->weight[i] = c->weight[i - c->stages];
@@ -13038,16 +13187,16 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     double most = 0.0;
     int32_t r;
-    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+    if (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS) {
         return plan->memory.total;
     }
-    for (r = 0; r < s->pp; r++) {
+    for (r = 0; r < strategy->pp; r++) {
         dpar_memory_usage m;
         double more;
-        dpar_memory_stage(job, s, r, &m);
+        dpar_memory_stage(job, strategy, r, &m);
         more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEMORY_ACTIVATIONS];
         most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
     }
@@ -13060,28 +13209,28 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
                                                   dpari_sim_rows *chunks, dpar_timing *timing,
                                                   char *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     dpar_schedule_desc order;
     dpar_schedule schedule;
     dpar_schedule_times times;
     dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped =
-        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
+                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     /* a software stack that sends between its computations: the ranks wait meanwhile */
-    int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
+    int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
-    order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
-    order.ranks = s->pp;
+    order.rule = job->work->trains ? strategy->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
+    order.ranks = strategy->pp;
     order.micro_batches = micros;
-    order.chunks = looped || !job->work->trains ? s->vp : 0;
+    order.chunks = looped || !job->work->trains ? strategy->vp : 0;
     st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
     need = dpari_schedule_generate_bytes(&order, NULL);
-    dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
+    dpari_sim_price(job, strategy, holds ? 1e9 * send : 0.0, chunks);
     dpari_zero(&times, sizeof times);
     dpari_zero(&how, sizeof how);
     times.forward.each = chunks->forward;
@@ -13103,27 +13252,27 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
                                                    dpar_plan_simulation *sim, void *mem,
                                                    int64_t bytes, dpar_why *why)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     const dpar_step_cost *step = &plan->step;
     int32_t stages, rows, micros;
     int64_t head, *at = (int64_t *)mem;
     dpari_sim_rows chunks;
     dpar_timing timing;
     double pipeline, send;
-    dpar_status st = dpari_strategy_check(job, s, 0, NULL, why);
+    dpar_status st = dpari_strategy_check(job, strategy, 0, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
     dpari_zero(sim, sizeof *sim);
     sim->total = step->total;
     sim->memory = plan->memory.total;
-    if (s->pp == 1) {
+    if (strategy->pp == 1) {
         return DPAR_OK;
     }
-    stages = s->pp * s->vp; /* not more than there are layers */
-    rows = stages * (1 + dpari_sim_second_chain(s));
-    head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
-    micros = dpari_simulated_micros(s);
+    stages = strategy->pp * strategy->vp; /* not more than there are layers */
+    rows = stages * (1 + dpari_sim_second_chain(strategy));
+    head = 5 * (int64_t)rows * 8 + strategy->pp * (int64_t)sizeof(dpar_rank_timing);
+    micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
         return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
@@ -13135,7 +13284,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     chunks.back = at + 3 * (int64_t)rows;
     chunks.kept = at + 4 * (int64_t)rows;
     chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
-    send = dpari_boundary_seconds(job, s);
+    send = dpari_boundary_seconds(job, strategy);
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
@@ -13146,12 +13295,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
         return st;
     }
     pipeline = 1e-9 * (double)timing.makespan +
-               (double)(s->micro_batches - micros) *
-                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / s->micro_batches);
-    sim->total += pipeline - s->micro_batches * step->largest_stage_s -
+               (double)(strategy->micro_batches - micros) *
+                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / strategy->micro_batches);
+    sim->total += pipeline - strategy->micro_batches * step->largest_stage_s -
                   step->term[DPAR_TIME_BUBBLE] - step->term[DPAR_TIME_PP];
     sim->slower = sim->total / step->total - 1.0;
-    sim->bubble = 1.0 - step->mean_stage_s * s->micro_batches / pipeline;
+    sim->bubble = 1.0 - step->mean_stage_s * strategy->micro_batches / pipeline;
     sim->memory = dpari_simulated_memory(job, plan, &chunks);
     sim->larger = sim->memory / plan->memory.total - 1.0;
     return DPAR_OK;
@@ -13586,19 +13735,19 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 /* ---- pieces --------------------------------------------------------------------------------- */
 
 /* Appends a time in s, ms or us. */
-static void dpari_show_seconds(dpar_text *t, double s)
+static void dpari_show_seconds(dpar_text *text, double s)
 {
     if (s >= 1.0) {
-        dpari_text_print(t, s >= 100.0 ? "%.0f s" : "%.2f s", s);
+        dpari_text_print(text, s >= 100.0 ? "%.0f s" : "%.2f s", s);
     } else if (s >= 1e-3) {
-        dpari_text_print(t, "%.1f ms", s * 1e3);
+        dpari_text_print(text, "%.1f ms", s * 1e3);
     } else {
-        dpari_text_print(t, "%.1f us", s * 1e6);
+        dpari_text_print(text, "%.1f us", s * 1e6);
     }
 }
 
 /* Appends a number in a readable size: 1.2k, 3.4M, 5.6G. */
-static void dpari_show_count(dpar_text *t, double v)
+static void dpari_show_count(dpar_text *text, double v)
 {
     static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
     int32_t i = 0;
@@ -13606,17 +13755,17 @@ static void dpari_show_count(dpar_text *t, double v)
         v /= 1000.0;
         i++;
     }
-    dpari_text_print(t, "%.3g%s", v, unit[i]);
+    dpari_text_print(text, "%.3g%s", v, unit[i]);
 }
 
 /* Returns the name of what the workload counts as tokens. */
 DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
-    const dpar_workload *w = job->work;
-    if (w->dims == 0) {
+    const dpar_workload *work = job->work;
+    if (work->dims == 0) {
         return "tokens";
     }
-    return w->tokens <= 1.0 ? "images" : "cells";
+    return work->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -13627,19 +13776,19 @@ static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35
                                                           33, 90, 37, 32, 92, 93, 97};
 
 /* Switches to an ANSI colour, or back with 0, if the report has colours. */
-DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
+DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *text, const dpar_plan_draw_desc *desc,
                                              int32_t colour)
 {
-    if (r->colour) {
-        dpari_text_print(t, "\x1b[%dm", colour);
+    if (desc->colour) {
+        dpari_text_print(text, "\x1b[%dm", colour);
     }
 }
 
 /* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
-static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
+static int32_t dpari_show_memory_bar(dpar_text *text, const dpar_plan_draw_desc *desc, double bytes,
                                      int32_t width)
 {
-    double share = bytes / r->job->cluster->gpu.memory_bytes;
+    double share = bytes / desc->job->cluster->gpu.memory_bytes;
     int32_t i, full = (int32_t)(share * width + 0.5), colour = 32;
     full = full > width ? width : full;
     if (share > 1.0) {
@@ -13647,17 +13796,17 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     } else if (share > 0.9) {
         colour = 33;
     }
-    dpari_show_colour(t, r, colour);
+    dpari_show_colour(text, desc, colour);
     for (i = 0; i < width; i++) {
-        dpari_text_char(t, i < full ? '#' : '.');
+        dpari_text_char(text, i < full ? '#' : '.');
     }
-    dpari_show_colour(t, r, 0);
+    dpari_show_colour(text, desc, 0);
     return width;
 }
 
 /* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
  * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
-static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
+static int32_t dpari_show_time_bar(dpar_text *text, const dpar_plan_draw_desc *desc,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
 {
@@ -13668,531 +13817,542 @@ static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
         sum += s->term[i];
         end = (int32_t)(sum / longest * width + 0.5);
         if (end > at) {
-            dpari_show_colour(t, r, dpari_term_colour[i]);
+            dpari_show_colour(text, desc, dpari_term_colour[i]);
             *shown |= 1u << i;
             for (; at < end && at < width; at++) {
-                dpari_text_char(t, dpari_term_letter[i]);
+                dpari_text_char(text, dpari_term_letter[i]);
             }
         }
     }
-    dpari_show_colour(t, r, 0);
+    dpari_show_colour(text, desc, 0);
     return at;
 }
 
-static void dpari_show_blank(dpar_text *t, int32_t n)
+static void dpari_show_blank(dpar_text *text, int32_t n)
 {
     for (; n > 0; n--) {
-        dpari_text_char(t, ' ');
+        dpari_text_char(text, ' ');
     }
 }
 
 /* Appends the notes of the model, one line each. */
-static void dpari_show_notes(dpar_text *t, const char *note)
+static void dpari_show_notes(dpar_text *text, const char *note)
 {
     int first = 1;
     for (; *note != 0; note++) {
-        dpar_text_put(t, first ? "note: " : "");
-        dpari_text_char(t, *note);
+        dpar_text_put(text, first ? "note: " : "");
+        dpari_text_char(text, *note);
         first = *note == '\n';
     }
-    dpar_text_put(t, first ? "" : "\n");
+    dpar_text_put(text, first ? "" : "\n");
 }
 
 /* Appends the lines above the table: model, machine, batch, software, notes. */
-static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_show_head(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
-    const dpar_workload *w = r->job->work;
-    const dpar_cluster *c = r->job->cluster;
-    dpari_text_print(t, "%s  ", w->name);
-    if (w->params > 0.0) {
-        dpari_show_count(t, w->params);
-        dpar_text_put(t, " parameters, ");
+    const dpar_workload *work = desc->job->work;
+    const dpar_cluster *cluster = desc->job->cluster;
+    dpari_text_print(text, "%s  ", work->name);
+    if (work->params > 0.0) {
+        dpari_show_count(text, work->params);
+        dpar_text_put(text, " parameters, ");
     }
-    dpari_show_count(t, w->tokens);
+    dpari_show_count(text, work->tokens);
     dpari_text_print(
-        t,
+        text,
         " %s a sample\non  %d x %s (%d node%s of %d, %.0f GB/s inside, %.0f GB/s a node "
         "outside)\nglobal batch ",
-        dpari_show_unit(r->job), dpari_cluster_gpus(c), c->gpu.name, c->nodes,
-        c->nodes == 1 ? "" : "s", c->gpus_per_node, c->link_Bps * 1e-9,
-        c->nics * c->nic_Bps * 1e-9);
-    if (r->global_batch > 0) {
-        dpari_text_int(t, r->global_batch);
+        dpari_show_unit(desc->job), dpari_cluster_gpus(cluster), cluster->gpu.name, cluster->nodes,
+        cluster->nodes == 1 ? "" : "s", cluster->gpus_per_node, cluster->link_Bps * 1e-9,
+        cluster->nics * cluster->nic_Bps * 1e-9);
+    if (desc->global_batch > 0) {
+        dpari_text_int(text, desc->global_batch);
     } else {
-        dpar_text_put(t, "free");
+        dpar_text_put(text, "free");
     }
-    dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
-                     dpari_stack_name(w->stack_version));
-    if (w->heads > 0) {
-        dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
+    dpari_text_print(text, ", %s precision, %s software", desc->job->recipe.name,
+                     dpari_stack_name(work->stack_version));
+    if (work->heads > 0) {
+        dpari_text_print(text, ", %s attention", dpari_attention_name(work->attention));
     }
-    if (w->vocab > 0 && w->trains) {
-        dpari_text_print(t, ", %s loss", dpari_loss_name(w->loss));
+    if (work->vocab > 0 && work->trains) {
+        dpari_text_print(text, ", %s loss", dpari_loss_name(work->loss));
     }
-    dpari_text_char(t, '\n');
-    dpari_show_notes(t, w->note);
-    dpari_text_char(t, '\n');
+    dpari_text_char(text, '\n');
+    dpari_show_notes(text, work->note);
+    dpari_text_char(text, '\n');
 }
 
 /* Appends the i-th plan: memory and its bar, time and its bar, rate, MFU, strategy. */
-static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
-                           uint32_t *shown)
+static void dpari_show_row(dpar_text *text, const dpar_plan_draw_desc *desc, int32_t i,
+                           double longest, uint32_t *shown)
 {
-    const dpar_plan *p = &r->plan[i];
+    const dpar_plan *plan = &desc->plan[i];
     char cell[96];
     dpar_text c;
-    dpari_text_print(t, "%3d  %6.1f GB ", i + 1, p->memory.total * 1e-9);
-    (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
+    dpari_text_print(text, "%3d  %6.1f GB ", i + 1, plan->memory.total * 1e-9);
+    (void)dpari_show_memory_bar(text, desc, plan->memory.total, 12);
     dpar_text_init(&c, cell, sizeof(cell));
-    dpari_show_seconds(&c, p->step.total);
-    dpari_text_print(t, "%10s ", cell);
-    dpari_show_blank(t, 37 - dpari_show_time_bar(t, r, &p->step, longest, 36, shown));
+    dpari_show_seconds(&c, plan->step.total);
+    dpari_text_print(text, "%10s ", cell);
+    dpari_show_blank(text, 37 - dpari_show_time_bar(text, desc, &plan->step, longest, 36, shown));
     dpar_text_init(&c, cell, sizeof(cell));
-    dpari_show_count(&c, p->step.tokens_per_s_gpu);
-    dpari_text_print(t, "%6s/s %5.1f%%  ", cell, 100.0 * p->step.mfu);
-    dpar_strategy_write(&p->strategy, t);
-    dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
+    dpari_show_count(&c, plan->step.tokens_per_s_gpu);
+    dpari_text_print(text, "%6s/s %5.1f%%  ", cell, 100.0 * plan->step.mfu);
+    dpar_strategy_write(&plan->strategy, text);
+    dpar_text_put(text, plan->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
 /* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
-static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
+static void dpari_show_legend(dpar_text *text, const dpar_plan_draw_desc *desc, uint32_t shown)
 {
     int32_t i;
-    dpar_text_put(t, "\ntime bar:");
+    dpar_text_put(text, "\ntime bar:");
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         if ((shown >> i & 1u) != 0) {
-            dpari_text_char(t, ' ');
-            dpari_show_colour(t, r, dpari_term_colour[i]);
-            dpari_text_char(t, dpari_term_letter[i]);
-            dpari_show_colour(t, r, 0);
-            dpari_text_print(t, " %s", dpar_time_name(i));
+            dpari_text_char(text, ' ');
+            dpari_show_colour(text, desc, dpari_term_colour[i]);
+            dpari_text_char(text, dpari_term_letter[i]);
+            dpari_show_colour(text, desc, 0);
+            dpari_text_print(text, " %s", dpar_time_name(i));
         }
     }
-    dpari_text_print(t, "\nmemory bar: share of %.0f GB; MFU: %s\n",
-                     r->job->cluster->gpu.memory_bytes * 1e-9,
-                     r->job->work->heads > 0 ? "attention counted in full, vocabulary counted, "
-                                               "recomputation not, of the dense peak"
-                                             : "of the dense matrix peak");
+    dpari_text_print(text, "\nmemory bar: share of %.0f GB; MFU: %s\n",
+                     desc->job->cluster->gpu.memory_bytes * 1e-9,
+                     desc->job->work->heads > 0 ? "attention counted in full, vocabulary counted, "
+                                                  "recomputation not, of the dense peak"
+                                                : "of the dense matrix peak");
 }
 
-static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_text(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     double longest = 1e-30;
     uint32_t shown = 0;
     int32_t i;
-    dpari_show_head(t, r);
-    for (i = 0; i < r->plan_count; i++) {
-        longest = dpari_mostf(longest, r->plan[i].step.total);
+    dpari_show_head(text, desc);
+    for (i = 0; i < desc->plan_count; i++) {
+        longest = dpari_mostf(longest, desc->plan[i].step.total);
     }
     dpari_text_print(
-        t, "  #     memory a GPU           step time                                     %s%s",
-        dpari_show_unit(r->job),
-        r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
-    for (i = 0; i < r->plan_count; i++) {
-        dpari_show_row(t, r, i, longest, &shown);
+        text, "  #     memory a GPU           step time                                     %s%s",
+        dpari_show_unit(desc->job),
+        desc->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
+    for (i = 0; i < desc->plan_count; i++) {
+        dpari_show_row(text, desc, i, longest, &shown);
     }
-    dpari_show_legend(t, r, shown);
-    if (r->note != NULL) {
-        dpari_text_print(t, "%s\n", r->note);
+    dpari_show_legend(text, desc, shown);
+    if (desc->note != NULL) {
+        dpari_text_print(text, "%s\n", desc->note);
     }
-    if (r->seconds > 0.0) {
-        dpari_show_count(t, (double)r->evaluated);
-        dpar_text_put(t, " configurations priced in ");
-        dpari_show_seconds(t, r->seconds);
-        dpari_text_char(t, '\n');
+    if (desc->seconds > 0.0) {
+        dpari_show_count(text, (double)desc->evaluated);
+        dpar_text_put(text, " configurations priced in ");
+        dpari_show_seconds(text, desc->seconds);
+        dpari_text_char(text, '\n');
     }
-    for (i = 0; i < r->rejected_count; i++) {
-        dpari_text_print(t, "%s  %s\n", i == 0 ? "\nwhy not its neighbours?\n" : "",
-                         r->rejected[i].text);
+    for (i = 0; i < desc->rejected_count; i++) {
+        dpari_text_print(text, "%s  %s\n", i == 0 ? "\nwhy not its neighbours?\n" : "",
+                         desc->rejected[i].text);
     }
 }
 
-static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_line(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
-    const dpar_plan *p = &r->plan[0];
+    const dpar_plan *plan = &desc->plan[0];
     const char *verdict = "";
-    if (r->plan_count < 1) {
-        dpar_text_put(t, "nothing fits\n");
+    if (desc->plan_count < 1) {
+        dpar_text_put(text, "nothing fits\n");
         return;
     }
-    if (!p->fits) {
+    if (!plan->fits) {
         verdict = ": does not fit";
-    } else if (p->memory.upper > r->job->cluster->gpu.memory_bytes) {
+    } else if (plan->memory.upper > desc->job->cluster->gpu.memory_bytes) {
         verdict = ": close";
     }
-    dpar_strategy_write(&p->strategy, t);
-    dpar_text_put(t, ": ");
-    dpari_show_seconds(t, p->step.total);
-    dpar_text_put(t, " a step, ");
-    dpari_show_count(t, p->step.tokens_per_s_gpu);
-    dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
-                     100.0 * p->step.mfu, p->memory.total * 1e-9,
-                     r->job->cluster->gpu.memory_bytes * 1e-9, verdict);
+    dpar_strategy_write(&plan->strategy, text);
+    dpar_text_put(text, ": ");
+    dpari_show_seconds(text, plan->step.total);
+    dpar_text_put(text, " a step, ");
+    dpari_show_count(text, plan->step.tokens_per_s_gpu);
+    dpari_text_print(text, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n",
+                     dpari_show_unit(desc->job), 100.0 * plan->step.mfu, plan->memory.total * 1e-9,
+                     desc->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
 /* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
-static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
+static void dpari_show_term(dpar_text *text, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
     int32_t i;
     if (!(v > 0.0005 * whole || v < -0.0005 * whole)) {
         return;
     }
-    dpari_text_print(t, "  %s", name);
-    dpari_text_column(t, 18);
-    dpari_text_print(t, v / unit < 10.0 ? "%10.3f %s%7.1f %% " : "%10.1f %s%7.1f %% ", v / unit,
+    dpari_text_print(text, "  %s", name);
+    dpari_text_column(text, 18);
+    dpari_text_print(text, v / unit < 10.0 ? "%10.3f %s%7.1f %% " : "%10.1f %s%7.1f %% ", v / unit,
                      unit_name, 100.0 * v / whole);
     for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
-        dpari_text_char(t, '#');
+        dpari_text_char(text, '#');
     }
-    dpari_text_char(t, '\n');
+    dpari_text_char(text, '\n');
 }
 
 /* Appends the first plans of the front of time against memory, the fastest first. */
-static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_show_front(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     int32_t i;
-    for (i = 0; i < r->front_count && i < 8; i++) {
-        dpari_text_print(t, "%s  %.1f GB  ",
+    for (i = 0; i < desc->front_count && i < 8; i++) {
+        dpari_text_print(text, "%s  %.1f GB  ",
                          i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n"
                                 : "",
-                         r->front[i].memory.total * 1e-9);
-        dpari_show_seconds(t, r->front[i].step.total);
-        dpar_text_put(t, "  ");
-        dpar_strategy_write(&r->front[i].strategy, t);
-        dpari_text_char(t, '\n');
+                         desc->front[i].memory.total * 1e-9);
+        dpari_show_seconds(text, desc->front[i].step.total);
+        dpar_text_put(text, "  ");
+        dpar_strategy_write(&desc->front[i].strategy, text);
+        dpari_text_char(text, '\n');
     }
 }
 
-static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_explain(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
-    const dpar_plan *p = &r->plan[0];
+    const dpar_plan *plan = &desc->plan[0];
     int32_t i;
-    if (r->plan_count < 1) {
+    if (desc->plan_count < 1) {
         return;
     }
-    dpari_show_front(t, r);
-    dpar_text_put(t, "\nthe first plan in full: ");
-    dpar_strategy_write(&p->strategy, t);
-    dpari_text_print(t, "\n\nmemory of pipeline rank %d, the worst, %s\n", p->memory.worst,
-                     p->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss"
-                                                               : "in a layer's backward");
+    dpari_show_front(text, desc);
+    dpar_text_put(text, "\nthe first plan in full: ");
+    dpar_strategy_write(&plan->strategy, text);
+    dpari_text_print(text, "\n\nmemory of pipeline rank %d, the worst, %s\n", plan->memory.worst,
+                     plan->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss"
+                                                                  : "in a layer's backward");
     for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
-        dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
+        dpari_show_term(text, dpar_memory_name(i), plan->memory.term[i], plan->memory.total, 1e9,
+                        "GB");
     }
-    dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
-    dpari_text_print(t,
+    dpari_show_term(text, "total", plan->memory.total, plan->memory.total, 1e9, "GB");
+    dpari_text_print(text,
                      "  between %.1f and %.1f GB (allocator 3 to 10 %%); first stage %.1f, last "
                      "%.1f GB\n\ntime of a step\n",
-                     p->memory.lower * 1e-9, p->memory.upper * 1e-9, p->memory.first * 1e-9,
-                     p->memory.last * 1e-9);
+                     plan->memory.lower * 1e-9, plan->memory.upper * 1e-9,
+                     plan->memory.first * 1e-9, plan->memory.last * 1e-9);
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
-        dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
+        dpari_show_term(text, dpar_time_name(i), plan->step.term[i], plan->step.total, 1e-3, "ms");
     }
-    dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
-    dpari_text_print(t,
+    dpari_show_term(text, "total", plan->step.total, plan->step.total, 1e-3, "ms");
+    dpari_text_print(text,
                      "\nsent by a GPU in a step: %.2f GB over in-node links, %.2f GB over the "
                      "network (%.2f GB of it all by data parallelism); ",
-                     p->step.link_bytes * 1e-9, p->step.nic_bytes * 1e-9, p->step.dp_bytes * 1e-9);
-    dpari_show_seconds(t, p->step.dp_hidden_s);
-    dpar_text_put(t, " of communication hidden behind compute\n");
+                     plan->step.link_bytes * 1e-9, plan->step.nic_bytes * 1e-9,
+                     plan->step.dp_bytes * 1e-9);
+    dpari_show_seconds(text, plan->step.dp_hidden_s);
+    dpar_text_put(text, " of communication hidden behind compute\n");
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
 /* Appends a JSON string: in quotes, with escapes. */
-static void dpari_json_text(dpar_text *t, const char *s)
+static void dpari_json_text(dpar_text *text, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
-    dpari_text_char(t, '"');
+    dpari_text_char(text, '"');
     for (; *s != 0; s++) {
         unsigned char c = (unsigned char)*s;
         if (c < 0x20u) {
-            dpar_text_put(t, "\\u00");
-            dpari_text_char(t, hex[c >> 4]);
-            dpari_text_char(t, hex[c & 15u]);
+            dpar_text_put(text, "\\u00");
+            dpari_text_char(text, hex[c >> 4]);
+            dpari_text_char(text, hex[c & 15u]);
         } else {
-            dpar_text_put(t, c == '"' || c == '\\' ? "\\" : "");
-            dpari_text_char(t, *s);
+            dpar_text_put(text, c == '"' || c == '\\' ? "\\" : "");
+            dpari_text_char(text, *s);
         }
     }
-    dpari_text_char(t, '"');
+    dpari_text_char(text, '"');
 }
 
 /* Appends all terms of memory or of time, in GB or in seconds. */
-static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
+static void dpari_json_terms(dpar_text *text, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
     int32_t i;
     for (i = 0; i < terms; i++) {
-        dpari_text_print(t, "\"%s\": %.9G, ", name(i), term[i] * unit);
+        dpari_text_print(text, "\"%s\": %.9G, ", name(i), term[i] * unit);
     }
 }
 
 /* Appends a name, its string and the text `then`. */
-static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
+static void dpari_json_word_of(dpar_text *text, const char *name, const char *v, const char *then)
 {
-    dpari_text_print(t, "\"%s\": ", name);
-    dpari_json_text(t, v);
-    dpar_text_put(t, then);
+    dpari_text_print(text, "\"%s\": ", name);
+    dpari_json_text(text, v);
+    dpar_text_put(text, then);
 }
 
-static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
+static void dpari_json_strategy(dpar_text *text, const dpar_strategy *strategy)
 {
     char recompute[48], offload[48], overlap[48], tiles[48];
     dpar_text w;
     dpar_text_init(&w, recompute, sizeof(recompute));
-    dpari_write_recompute(&w, s->recompute);
+    dpari_write_recompute(&w, strategy->recompute);
     dpar_text_init(&w, offload, sizeof(offload));
-    dpari_write_bits(&w, "", s->offload, 1);
+    dpari_write_bits(&w, "", strategy->offload, 1);
     dpar_text_init(&w, overlap, sizeof(overlap));
-    if (s->overlap & DPAR_OVERLAP_DEFAULT) {
+    if (strategy->overlap & DPAR_OVERLAP_DEFAULT) {
         dpar_text_put(&w, "default");
     } else {
-        dpari_write_bits(&w, "", s->overlap, 0);
+        dpari_write_bits(&w, "", strategy->overlap, 0);
     }
     dpar_text_init(&w, tiles, sizeof(tiles));
-    dpari_write_tiles(&w, s->tiles);
+    dpari_write_tiles(&w, strategy->tiles);
     dpari_text_print(
-        t,
+        text,
         "{\"dp\": %d, \"shard\": %d, \"zero\": %d, \"tp\": %d, \"sp\": %d, \"cp\": %d, "
         "\"cp_kind\": \"%s\", \"pp\": %d, \"vp\": %d, \"ep\": %d, \"etp\": %d, \"micro_batch\": "
         "%d, "
         "\"micro_batches\": %d, \"recompute\": \"%s\", \"recompute_layers\": %d, "
         "\"schedule\": \"%s\", \"offload\": \"%s\", \"overlap\": \"%s\", \"tiles\": \"%s\"}",
-        s->dp, s->shard > 0 ? s->shard : s->dp, s->zero, s->tp, s->sp, s->cp,
-        dpari_cp_name(s->cp_kind), s->pp, s->vp, s->ep, s->etp, s->micro_batch, s->micro_batches,
-        recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
+        strategy->dp, strategy->shard > 0 ? strategy->shard : strategy->dp, strategy->zero,
+        strategy->tp, strategy->sp, strategy->cp, dpari_cp_name(strategy->cp_kind), strategy->pp,
+        strategy->vp, strategy->ep, strategy->etp, strategy->micro_batch, strategy->micro_batches,
+        recompute, strategy->recompute_layers, dpar_schedule_name(strategy->schedule), offload,
+        overlap, tiles);
 }
 
 /* Appends two strings, which name the largest terms of memory and of time. */
-static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
+static void dpari_json_reasons(dpar_text *text, const dpar_plan_draw_desc *desc,
+                               const dpar_plan *plan)
 {
     int32_t i, most_time = 0, most_memory = 0;
     for (i = 1; i < DPAR_TIME_COUNT; i++) {
-        most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
+        most_time = plan->step.term[i] > plan->step.term[most_time] ? i : most_time;
     }
     for (i = 1; i < DPAR_MEMORY_COUNT; i++) {
-        most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
+        most_memory = plan->memory.term[i] > plan->memory.term[most_memory] ? i : most_memory;
     }
     dpari_text_print(
-        t,
+        text,
         "\"%.0f %% of the GPU's memory at worst, mostly %s\", \"%.0f %% of the step is "
         "%s, the bubble %.1f %%\"",
-        100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, dpar_memory_name(most_memory),
-        100.0 * p->step.term[most_time] / p->step.total, dpar_time_name(most_time),
-        100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
+        100.0 * plan->memory.upper / desc->job->cluster->gpu.memory_bytes,
+        dpar_memory_name(most_memory), 100.0 * plan->step.term[most_time] / plan->step.total,
+        dpar_time_name(most_time), 100.0 * plan->step.term[DPAR_TIME_BUBBLE] / plan->step.total);
 }
 
 /* Appends the memory of one pipeline rank by term. */
-static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
+static void dpari_json_stage(dpar_text *text, const dpar_job *job, const dpar_plan *plan,
                              const char *name, int32_t rank)
 {
     dpar_memory_usage m;
-    dpar_memory_stage(job, &p->strategy, rank, &m);
-    dpari_text_print(t, "     \"%s\": {", name);
-    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMORY_COUNT, 1e-9);
-    dpari_text_print(t, "\"total\": %.9G},\n", m.total * 1e-9);
+    dpar_memory_stage(job, &plan->strategy, rank, &m);
+    dpari_text_print(text, "     \"%s\": {", name);
+    dpari_json_terms(text, dpar_memory_name, m.term, DPAR_MEMORY_COUNT, 1e-9);
+    dpari_text_print(text, "\"total\": %.9G},\n", m.total * 1e-9);
 }
 
-static void dpari_json_plan(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
+static void dpari_json_plan(dpar_text *text, const dpar_plan_draw_desc *desc, const dpar_plan *plan)
 {
-    const dpar_step_cost *s = &p->step;
-    const dpar_memory_usage *m = &p->memory;
+    const dpar_step_cost *s = &plan->step;
+    const dpar_memory_usage *memory = &plan->memory;
     int32_t i;
-    dpar_text_put(t, "    {\"strategy\": ");
-    dpari_json_strategy(t, &p->strategy);
-    dpar_text_put(t, ",\n     \"memory_gb\": {");
-    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMORY_COUNT, 1e-9);
-    dpari_text_print(t, "\"total\": %.9G},\n", m->total * 1e-9);
-    if (p->strategy.pp > 1) {
-        dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
-        dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
+    dpar_text_put(text, "    {\"strategy\": ");
+    dpari_json_strategy(text, &plan->strategy);
+    dpar_text_put(text, ",\n     \"memory_gb\": {");
+    dpari_json_terms(text, dpar_memory_name, memory->term, DPAR_MEMORY_COUNT, 1e-9);
+    dpari_text_print(text, "\"total\": %.9G},\n", memory->total * 1e-9);
+    if (plan->strategy.pp > 1) {
+        dpari_json_stage(text, desc->job, plan, "memory_first_stage_gb", 0);
+        dpari_json_stage(text, desc->job, plan, "memory_last_stage_gb", plan->strategy.pp - 1);
     }
-    dpari_text_print(t,
+    dpari_text_print(text,
                      "     \"memory_peak\": {\"stage\": %d, \"moment\": \"%s\"},\n     "
                      "\"memory_stages_gb\": [",
-                     m->worst, m->moment == DPAR_MEMORY_PEAK_LOSS ? "loss" : "layer");
-    for (i = 0; i < p->strategy.pp; i++) {
+                     memory->worst, memory->moment == DPAR_MEMORY_PEAK_LOSS ? "loss" : "layer");
+    for (i = 0; i < plan->strategy.pp; i++) {
         dpar_memory_usage stage;
-        dpar_memory_stage(r->job, &p->strategy, i, &stage);
-        dpari_text_print(t, "%s%.9g", i > 0 ? ", " : "", stage.total * 1e-9);
+        dpar_memory_stage(desc->job, &plan->strategy, i, &stage);
+        dpari_text_print(text, "%s%.9g", i > 0 ? ", " : "", stage.total * 1e-9);
     }
-    dpari_text_print(t,
+    dpari_text_print(text,
                      "],\n     \"memory_range_gb\": {\"allocated\": %.9G, \"lower\": %.9G, "
                      "\"upper\": %.9G, \"first_stage\": %.9G, \"last_stage\": %.9G, "
                      "\"host\": %.9G},\n     \"time_s\": {",
-                     m->allocated * 1e-9, m->lower * 1e-9, m->upper * 1e-9, m->first * 1e-9,
-                     m->last * 1e-9, m->host * 1e-9);
-    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIME_COUNT, 1.0);
+                     memory->allocated * 1e-9, memory->lower * 1e-9, memory->upper * 1e-9,
+                     memory->first * 1e-9, memory->last * 1e-9, memory->host * 1e-9);
+    dpari_json_terms(text, dpar_time_name, s->term, DPAR_TIME_COUNT, 1.0);
     dpari_text_print(
-        t,
+        text,
         "\"total\": %.9G},\n     \"tokens_per_s_per_gpu\": %.9G, \"samples_per_step\": %.9G, "
         "\"tflops_per_gpu\": %.9G, \"mfu\": %.9G, \"mfu_causal\": %.9G, \"hfu\": %.9G, "
         "\"bubble\": %.9G, \"link_gb\": %.9G, \"nic_gb\": %.9G, \"fits\": %s, \"reasons\": [",
         s->total, s->tokens_per_s_gpu, s->samples, s->tflops_gpu, s->mfu, s->mfu_causal, s->hfu,
-        s->bubble, s->link_bytes * 1e-9, s->nic_bytes * 1e-9, p->fits ? "true" : "false");
-    dpari_json_reasons(t, r, p);
-    dpar_text_put(t, "]}");
+        s->bubble, s->link_bytes * 1e-9, s->nic_bytes * 1e-9, plan->fits ? "true" : "false");
+    dpari_json_reasons(text, desc, plan);
+    dpar_text_put(text, "]}");
 }
 
-static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_json_rejected(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     int32_t i;
-    dpar_text_put(t, "  \"rejected\": [");
-    for (i = 0; i < r->rejected_count; i++) {
-        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
-        dpari_json_word_of(t, "rule", dpar_strategy_rule_name(r->rejected[i].rule), ", ");
-        dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
-        dpari_text_print(t, "\"time_s\": %.9G, \"gb_over\": %.9G, \"strategy\": ",
-                         r->rejected[i].seconds, r->rejected[i].bytes_over * 1e-9);
-        dpari_json_strategy(t, &r->rejected[i].strategy);
-        dpar_text_put(t, "}");
+    dpar_text_put(text, "  \"rejected\": [");
+    for (i = 0; i < desc->rejected_count; i++) {
+        dpar_text_put(text, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_word_of(text, "rule", dpar_strategy_rule_name(desc->rejected[i].rule), ", ");
+        dpari_json_word_of(text, "text", desc->rejected[i].text, ", ");
+        dpari_text_print(text, "\"time_s\": %.9G, \"gb_over\": %.9G, \"strategy\": ",
+                         desc->rejected[i].seconds, desc->rejected[i].bytes_over * 1e-9);
+        dpari_json_strategy(text, &desc->rejected[i].strategy);
+        dpar_text_put(text, "}");
     }
-    dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
-    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT && r->rejected_by_rule != NULL; i++) {
-        dpari_text_print(t, "\"%s\": %ld%s", dpar_strategy_rule_name(i), r->rejected_by_rule[i],
-                         i + 1 < DPAR_STRATEGY_RULE_COUNT ? ", " : "");
+    dpar_text_put(text, "],\n  \"rejected_by_rule\": {");
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT && desc->rejected_by_rule != NULL; i++) {
+        dpari_text_print(text, "\"%s\": %ld%s", dpar_strategy_rule_name(i),
+                         desc->rejected_by_rule[i], i + 1 < DPAR_STRATEGY_RULE_COUNT ? ", " : "");
     }
-    dpar_text_put(t, "},\n");
+    dpar_text_put(text, "},\n");
 }
 
 /* Appends the error of a constant. It is known if the constant is a default; `points` is the number
  * of measured points that replace it. */
-static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
+static DPARI_COLD void dpari_json_error(dpar_text *text, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
-        dpar_text_put(t, points > 0 ? " none: measured" : " not known: as given");
+        dpar_text_put(text, points > 0 ? " none: measured" : " not known: as given");
     } else {
-        dpari_text_print(t, " %.0f %%", 100.0 * error);
+        dpari_text_print(text, " %.0f %%", 100.0 * error);
     }
 }
 
 /* Appends what is assumed: software, precision, machine, calibration, notes, definitions. */
-static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_json_assumptions(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
-    const dpar_workload *w = r->job->work;
-    const dpar_cluster *c = r->job->cluster;
-    const dpar_recipe *recipe = &r->job->recipe;
+    const dpar_workload *work = desc->job->work;
+    const dpar_cluster *cluster = desc->job->cluster;
+    const dpar_recipe *recipe = &desc->job->recipe;
     char line[400];
     dpar_text l;
     dpar_text_init(&l, line, sizeof(line));
-    dpari_text_print(&l, "machine: %s, %s; GPU %s, %s", c->name, c->source, c->gpu.name,
-                     c->gpu.source);
-    dpari_text_print(t,
+    dpari_text_print(&l, "machine: %s, %s; GPU %s, %s", cluster->name, cluster->source,
+                     cluster->gpu.name, cluster->gpu.source);
+    dpari_text_print(text,
                      "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
                      "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
                      "%.3g + moments %.3g\",\n    ",
-                     dpari_stack_name(w->stack_version), dpari_attention_name(w->attention),
-                     dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
+                     dpari_stack_name(work->stack_version), dpari_attention_name(work->attention),
+                     dpari_loss_name(work->loss), recipe->name, recipe->weight, recipe->gradient,
                      recipe->master, recipe->moments);
-    dpari_json_text(t, line);
-    dpar_text_put(t, ",\n    ");
+    dpari_json_text(text, line);
+    dpar_text_put(text, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
+    dpari_text_print(&l, "calibration: %s; one standard deviation of products",
+                     cluster->cal.source);
+    dpari_json_error(&l, cluster->cal.error[DPAR_CAL_GEMM], 0);
     dpar_text_put(&l, ", of links");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].count);
+    dpari_json_error(&l, cluster->cal.error[DPAR_CAL_LINK_SHARE],
+                     cluster->curve[DPAR_CURVE_LINK].count);
     dpar_text_put(&l, ", of the network");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].count);
-    dpari_text_print(&l, "; activations of %d bytes", w->element);
-    dpari_json_text(t, line);
-    if (w->note[0] != 0) {
-        dpar_text_put(t, ",\n    ");
-        dpari_json_text(t, w->note);
+    dpari_json_error(&l, cluster->cal.error[DPAR_CAL_NET_SHARE],
+                     cluster->curve[DPAR_CURVE_NET].count);
+    dpari_text_print(&l, "; activations of %d bytes", work->element);
+    dpari_json_text(text, line);
+    if (work->note[0] != 0) {
+        dpar_text_put(text, ",\n    ");
+        dpari_json_text(text, work->note);
     }
-    dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
-                     "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
-                     "with recomputation; GB = 1e9 bytes\"\n  ]\n");
+    dpar_text_put(text,
+                  ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
+                  "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
+                  "with recomputation; GB = 1e9 bytes\"\n  ]\n");
 }
 
 /* Appends the front of time against memory: no other plan is both faster and smaller. Fastest
  * first. */
-static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_json_front(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     int32_t i;
-    dpar_text_put(t, "  \"pareto\": [");
-    for (i = 0; i < r->front_count; i++) {
-        dpari_text_print(t,
+    dpar_text_put(text, "  \"pareto\": [");
+    for (i = 0; i < desc->front_count; i++) {
+        dpari_text_print(text,
                          "%s    {\"time_s\": %.9G, \"memory_gb\": %.9G, \"gpus\": %d, "
                          "\"strategy\": ",
-                         i > 0 ? ",\n" : "\n", r->front[i].step.total,
-                         r->front[i].memory.total * 1e-9, dpari_cluster_gpus(r->job->cluster));
-        dpari_json_strategy(t, &r->front[i].strategy);
-        dpari_text_char(t, '}');
+                         i > 0 ? ",\n" : "\n", desc->front[i].step.total,
+                         desc->front[i].memory.total * 1e-9,
+                         dpari_cluster_gpus(desc->job->cluster));
+        dpari_json_strategy(text, &desc->front[i].strategy);
+        dpari_text_char(text, '}');
     }
-    dpar_text_put(t, "],\n");
+    dpar_text_put(text, "],\n");
 }
 
-static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
+static void dpari_json_advice(dpar_text *text, const dpar_advice *advice)
 {
-    dpar_text_put(t, "  \"recommendation\": {");
-    dpari_json_word_of(t, "name", a->name, ",\n    ");
-    dpari_json_word_of(t, "why", a->why, ",\n    ");
-    dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
-    dpari_json_word_of(t, "fastest", a->fastest, ",\n    ");
-    dpari_text_print(t, "\"slower\": %.9G,\n    ", a->slower);
-    dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
+    dpar_text_put(text, "  \"recommendation\": {");
+    dpari_json_word_of(text, "name", advice->name, ",\n    ");
+    dpari_json_word_of(text, "why", advice->why, ",\n    ");
+    dpari_json_word_of(text, "runner_up", advice->runner_up, ",\n    ");
+    dpari_json_word_of(text, "fastest", advice->fastest, ",\n    ");
+    dpari_text_print(text, "\"slower\": %.9G,\n    ", advice->slower);
+    dpari_json_word_of(text, "warnings", advice->warning_text, "},\n");
 }
 
-static void dpari_report_json(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_json(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     int32_t i;
-    dpar_text_put(t, "{\n  ");
-    dpari_json_word_of(t, "model", r->job->work->name, ", ");
-    dpari_text_print(t,
+    dpar_text_put(text, "{\n  ");
+    dpari_json_word_of(text, "model", desc->job->work->name, ", ");
+    dpari_text_print(text,
                      "\"parameters\": %ld, \"gpus\": %d, \"global_batch\": %ld,\n  \"plans\": [\n",
-                     (int64_t)dpari_leastf(r->job->work->params, 9e18),
-                     dpari_cluster_gpus(r->job->cluster), r->global_batch);
-    for (i = 0; i < r->plan_count; i++) {
-        dpari_json_plan(t, r, &r->plan[i]);
-        dpar_text_put(t, i + 1 < r->plan_count ? ",\n" : "\n");
+                     (int64_t)dpari_leastf(desc->job->work->params, 9e18),
+                     dpari_cluster_gpus(desc->job->cluster), desc->global_batch);
+    for (i = 0; i < desc->plan_count; i++) {
+        dpari_json_plan(text, desc, &desc->plan[i]);
+        dpar_text_put(text, i + 1 < desc->plan_count ? ",\n" : "\n");
     }
-    dpar_text_put(t, "  ],\n");
-    dpari_json_front(t, r);
-    if (r->advice != NULL) {
-        dpari_json_advice(t, r->advice);
+    dpar_text_put(text, "  ],\n");
+    dpari_json_front(text, desc);
+    if (desc->advice != NULL) {
+        dpari_json_advice(text, desc->advice);
     }
-    if (r->note != NULL) {
-        dpar_text_put(t, "  ");
-        dpari_json_word_of(t, "message", r->note, ",\n");
+    if (desc->note != NULL) {
+        dpar_text_put(text, "  ");
+        dpari_json_word_of(text, "message", desc->note, ",\n");
     }
-    dpari_json_rejected(t, r);
-    dpari_text_print(t, "  \"evaluated\": %ld, \"seconds\": %.9G,\n", r->evaluated, r->seconds);
-    dpari_json_assumptions(t, r);
-    dpar_text_put(t, "}\n");
+    dpari_json_rejected(text, desc);
+    dpari_text_print(text, "  \"evaluated\": %ld, \"seconds\": %.9G,\n", desc->evaluated,
+                     desc->seconds);
+    dpari_json_assumptions(text, desc);
+    dpar_text_put(text, "}\n");
 }
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_csv(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     int32_t i, k;
-    dpar_text_put(t, "rank,strategy,fits");
+    dpar_text_put(text, "rank,strategy,fits");
     for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
-        dpari_text_print(t, ",%s_gb", dpar_memory_name(k));
+        dpari_text_print(text, ",%s_gb", dpar_memory_name(k));
     }
-    dpar_text_put(t, ",total_gb,upper_gb");
+    dpar_text_put(text, ",total_gb,upper_gb");
     for (k = 0; k < DPAR_TIME_COUNT; k++) {
-        dpari_text_print(t, ",%s_s", dpar_time_name(k));
+        dpari_text_print(text, ",%s_s", dpar_time_name(k));
     }
-    dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
-    for (i = 0; i < r->plan_count; i++) {
-        const dpar_plan *p = &r->plan[i];
-        dpari_text_print(t, "%d,\"", i + 1);
-        dpar_strategy_write(&p->strategy, t);
-        dpar_text_put(t, p->fits ? "\",1" : "\",0");
+    dpar_text_put(text, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
+    for (i = 0; i < desc->plan_count; i++) {
+        const dpar_plan *plan = &desc->plan[i];
+        dpari_text_print(text, "%d,\"", i + 1);
+        dpar_strategy_write(&plan->strategy, text);
+        dpar_text_put(text, plan->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
-            dpari_text_print(t, ",%.7g", p->memory.term[k] * 1e-9);
+            dpari_text_print(text, ",%.7g", plan->memory.term[k] * 1e-9);
         }
-        dpari_text_print(t, ",%.7g,%.7g", p->memory.total * 1e-9, p->memory.upper * 1e-9);
+        dpari_text_print(text, ",%.7g,%.7g", plan->memory.total * 1e-9, plan->memory.upper * 1e-9);
         for (k = 0; k < DPAR_TIME_COUNT; k++) {
-            dpari_text_print(t, ",%.7g", p->step.term[k]);
+            dpari_text_print(text, ",%.7g", plan->step.term[k]);
         }
-        dpari_text_print(t, ",%.7g,%.7g,%.5g,%.5g\n", p->step.total, p->step.tokens_per_s_gpu,
-                         p->step.tflops_gpu, p->step.mfu);
+        dpari_text_print(text, ",%.7g,%.7g,%.5g,%.5g\n", plan->step.total,
+                         plan->step.tokens_per_s_gpu, plan->step.tflops_gpu, plan->step.mfu);
     }
 }
 
@@ -14203,48 +14363,48 @@ static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
-DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
+DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *text, double x, double y, double w, double h,
                                           const char *fill)
 {
-    dpari_text_print(t,
+    dpari_text_print(text,
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
                      x, y, w, h, fill);
 }
 
 /* Opens a text; the caller appends the text and "</text>". */
-DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *text, double x, double y, const char *style)
 {
-    dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
+    dpari_text_print(text, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }
 
 /* Appends a text with &, < and > as entities. */
-static void dpari_svg_escaped(dpar_text *t, const char *s)
+static void dpari_svg_escaped(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
         if (*s == '&') {
-            dpar_text_put(t, "&amp;");
+            dpar_text_put(text, "&amp;");
         } else if (*s == '<') {
-            dpar_text_put(t, "&lt;");
+            dpar_text_put(text, "&lt;");
         } else if (*s == '>') {
-            dpar_text_put(t, "&gt;");
+            dpar_text_put(text, "&gt;");
         } else {
-            dpari_text_char(t, *s);
+            dpari_text_char(text, *s);
         }
     }
 }
 
-static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, const char *s)
+static void dpari_svg_text(dpar_text *text, double x, double y, const char *style, const char *s)
 {
-    dpari_svg_open(t, x, y, style);
-    dpari_svg_escaped(t, s);
-    dpar_text_put(t, "</text>\n");
+    dpari_svg_open(text, x, y, style);
+    dpari_svg_escaped(text, s);
+    dpar_text_put(text, "</text>\n");
 }
 
-static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double height)
+static void dpari_svg_head(dpar_text *text, const dpar_plan_draw_desc *desc, double height)
 {
-    const dpar_cluster *c = r->job->cluster;
+    const dpar_cluster *cluster = desc->job->cluster;
     dpari_text_print(
-        t,
+        text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 %.0f\" width=\"1120\" "
         "height=\"%.0f\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
         ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
@@ -14252,147 +14412,149 @@ static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double he
         ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
         "</style>\n",
         height, height);
-    dpari_svg_rect(t, 0, 0, 1120, height, "#ffffff");
-    dpari_svg_open(t, 24, 36, "h");
-    dpari_svg_escaped(t, r->job->work->name);
-    dpari_text_print(t, " on %d x ", dpari_cluster_gpus(c));
-    dpari_svg_escaped(t, c->gpu.name);
-    dpar_text_put(t, "</text>\n");
-    dpari_svg_open(t, 24, 58, "s");
-    dpari_show_count(t, r->job->work->params);
-    dpari_text_print(t, " parameters, %d nodes of %d, global batch %ld, ", c->nodes,
-                     c->gpus_per_node, r->global_batch);
-    dpari_svg_escaped(t, r->job->recipe.name);
-    dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
+    dpari_svg_rect(text, 0, 0, 1120, height, "#ffffff");
+    dpari_svg_open(text, 24, 36, "h");
+    dpari_svg_escaped(text, desc->job->work->name);
+    dpari_text_print(text, " on %d x ", dpari_cluster_gpus(cluster));
+    dpari_svg_escaped(text, cluster->gpu.name);
+    dpar_text_put(text, "</text>\n");
+    dpari_svg_open(text, 24, 58, "s");
+    dpari_show_count(text, desc->job->work->params);
+    dpari_text_print(text, " parameters, %d nodes of %d, global batch %ld, ", cluster->nodes,
+                     cluster->gpus_per_node, desc->global_batch);
+    dpari_svg_escaped(text, desc->job->recipe.name);
+    dpar_text_put(text, " precision. Predicted by dpar.</text>\n");
 }
 
 /* Draws the colour and the name of each term that takes at least 0.4 % of some plan's step. */
-static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
+static void dpari_svg_legend(dpar_text *text, const dpar_plan_draw_desc *desc, double y)
 {
     double x = 24;
     int32_t i, k;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t seen = 0;
-        for (k = 0; k < r->plan_count; k++) {
-            seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
+        for (k = 0; k < desc->plan_count; k++) {
+            seen = seen || desc->plan[k].step.term[i] > 0.004 * desc->plan[k].step.total;
         }
         if (seen) {
-            dpari_svg_rect(t, x, y - 10, 12, 12, dpari_svg_colour[i]);
-            dpari_svg_text(t, x + 17, y, "l", dpar_time_name(i));
+            dpari_svg_rect(text, x, y - 10, 12, 12, dpari_svg_colour[i]);
+            dpari_svg_text(text, x + 17, y, "l", dpar_time_name(i));
             x += 34.0 + 7.2 * (double)dpari_length(dpar_time_name(i));
         }
     }
 }
 
 /* Draws one plan: its name, the time by term, the memory against the capacity. */
-static void dpari_svg_plan(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double y,
+static void dpari_svg_plan(dpar_text *text, const dpar_plan_draw_desc *desc, int32_t i, double y,
                            double longest)
 {
-    const dpar_plan *p = &r->plan[i];
-    double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
+    const dpar_plan *plan = &desc->plan[i];
+    double x = 24, capacity = desc->job->cluster->gpu.memory_bytes, share;
     int32_t k;
-    dpari_svg_open(t, x, y, "m");
-    dpari_text_print(t, "%d  ", i + 1);
-    dpar_strategy_write(&p->strategy, t);
-    dpar_text_put(t, "</text>\n");
+    dpari_svg_open(text, x, y, "m");
+    dpari_text_print(text, "%d  ", i + 1);
+    dpar_strategy_write(&plan->strategy, text);
+    dpar_text_put(text, "</text>\n");
     for (k = 0; k < DPAR_TIME_COUNT; k++) {
-        double w = 600.0 * p->step.term[k] / longest;
+        double w = 600.0 * plan->step.term[k] / longest;
         if (w > 0.3) {
-            dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
+            dpari_svg_rect(text, x, y + 7, w, 18, dpari_svg_colour[k]);
             x += w;
         }
     }
-    dpari_svg_open(t, x + 8, y + 21, "l");
-    dpari_show_seconds(t, p->step.total);
-    dpar_text_put(t, "</text>\n");
-    share = p->memory.total / capacity;
-    dpari_svg_rect(t, 760, y + 7, 200, 18, "#eeeeee");
-    dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
-                   p->fits ? "#009E73" : "#D55E00");
-    dpari_svg_open(t, 970, y + 21, "l");
-    dpari_text_print(t, "%.1f GB   MFU %.1f %%</text>\n", p->memory.total * 1e-9,
-                     100.0 * p->step.mfu);
+    dpari_svg_open(text, x + 8, y + 21, "l");
+    dpari_show_seconds(text, plan->step.total);
+    dpar_text_put(text, "</text>\n");
+    share = plan->memory.total / capacity;
+    dpari_svg_rect(text, 760, y + 7, 200, 18, "#eeeeee");
+    dpari_svg_rect(text, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
+                   plan->fits ? "#009E73" : "#D55E00");
+    dpari_svg_open(text, 970, y + 21, "l");
+    dpari_text_print(text, "%.1f GB   MFU %.1f %%</text>\n", plan->memory.total * 1e-9,
+                     100.0 * plan->step.mfu);
 }
 
-static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
+static void dpari_svg_axis(dpar_text *text, double x, double y, double v, const char *style)
 {
-    dpari_svg_open(t, x, y, style);
-    dpari_text_print(t, "%.3g</text>\n", v);
+    dpari_svg_open(text, x, y, style);
+    dpari_text_print(text, "%.3g</text>\n", v);
 }
 
 /* Draws step time over memory. No other plan is better than a point in both. */
-static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double top)
+static void dpari_svg_front(dpar_text *text, const dpar_plan_draw_desc *desc, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
     int32_t i;
-    capacity = r->job->cluster->gpu.memory_bytes;
-    for (i = 0; i < r->front_count; i++) {
-        most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
+    capacity = desc->job->cluster->gpu.memory_bytes;
+    for (i = 0; i < desc->front_count; i++) {
+        most = dpari_mostf(most, desc->front[i].step.total / desc->front[i].step.samples);
     }
-    dpari_svg_text(t, 24, top + 18, "s",
+    dpari_svg_text(text, 24, top + 18, "s",
                    "Pareto front: no configuration is both faster and smaller than a point here");
-    dpari_svg_rect(t, x0, y0, w, h, "#f7f7f7");
+    dpari_svg_rect(text, x0, y0, w, h, "#f7f7f7");
     for (i = 0; i <= 4; i++) {
-        dpari_svg_rect(t, x0, y0 + h * i / 4.0, w, 0.7, "#cccccc");
-        dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
-        dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
+        dpari_svg_rect(text, x0, y0 + h * i / 4.0, w, 0.7, "#cccccc");
+        dpari_svg_axis(text, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
+        dpari_svg_axis(text, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
     }
-    for (i = 0; i < r->front_count; i++) {
-        double x = x0 + w * r->front[i].memory.total / capacity;
-        double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
+    for (i = 0; i < desc->front_count; i++) {
+        double x = x0 + w * desc->front[i].memory.total / capacity;
+        double y = y0 + h - h * desc->front[i].step.total / desc->front[i].step.samples / most;
         if (i > 0) {
             dpari_text_print(
-                t,
+                text,
                 "<line stroke=\"#0072B2\" stroke-width=\"1.5\" x1=\"%.1f\" y1=\"%.1f\" "
                 "x2=\"%.1f\" y2=\"%.1f\"/>\n",
                 px, py, x, y);
         }
         px = x;
         py = y;
-        dpari_text_print(t, "<circle r=\"4.5\" fill=\"#0072B2\" cx=\"%.1f\" cy=\"%.1f\"><title>", x,
-                         y);
-        dpar_strategy_write(&r->front[i].strategy, t);
-        dpar_text_put(t, "</title></circle>\n");
+        dpari_text_print(text, "<circle r=\"4.5\" fill=\"#0072B2\" cx=\"%.1f\" cy=\"%.1f\"><title>",
+                         x, y);
+        dpar_strategy_write(&desc->front[i].strategy, text);
+        dpar_text_put(text, "</title></circle>\n");
     }
-    dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
-    dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
+    dpari_svg_text(text, x0 + w / 2.0, y0 + h + 36, "c",
+                   "memory a GPU, GB (right edge: what it has)");
+    dpari_svg_text(text, 24, y0 - 8, "l", "ms a sample");
 }
 
-static void dpari_report_svg(dpar_text *t, const dpar_plan_draw_desc *r)
+static void dpari_report_svg(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
-    for (i = 0; i < r->plan_count; i++) {
-        longest = dpari_mostf(longest, r->plan[i].step.total);
+    for (i = 0; i < desc->plan_count; i++) {
+        longest = dpari_mostf(longest, desc->plan[i].step.total);
     }
-    height = y + 46.0 * r->plan_count + (r->front_count > 1 ? 310.0 : 10.0);
-    dpari_svg_head(t, r, height);
-    dpari_svg_legend(t, r, 86);
-    dpari_svg_text(t, 24, 110, "s", "step time by term");
-    dpari_svg_open(t, 760, 110, "s");
-    dpari_text_print(t, "memory of %.0f GB</text>\n", r->job->cluster->gpu.memory_bytes * 1e-9);
-    for (i = 0; i < r->plan_count; i++) {
-        dpari_svg_plan(t, r, i, y, longest);
+    height = y + 46.0 * desc->plan_count + (desc->front_count > 1 ? 310.0 : 10.0);
+    dpari_svg_head(text, desc, height);
+    dpari_svg_legend(text, desc, 86);
+    dpari_svg_text(text, 24, 110, "s", "step time by term");
+    dpari_svg_open(text, 760, 110, "s");
+    dpari_text_print(text, "memory of %.0f GB</text>\n",
+                     desc->job->cluster->gpu.memory_bytes * 1e-9);
+    for (i = 0; i < desc->plan_count; i++) {
+        dpari_svg_plan(text, desc, i, y, longest);
         y += 46.0;
     }
-    if (r->front_count > 1) {
-        dpari_svg_front(t, r, y);
+    if (desc->front_count > 1) {
+        dpari_svg_front(text, desc, y);
     }
-    dpar_text_put(t, "</svg>\n");
+    dpar_text_put(text, "</svg>\n");
 }
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r,
+DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *desc,
                                                int32_t format, dpar_why *why)
 {
     switch (format) {
-    case DPAR_PLAN_DRAW_TEXT: dpari_report_text(t, r); break;
-    case DPAR_PLAN_DRAW_EXPLAIN: dpari_report_explain(t, r); break;
-    case DPAR_PLAN_DRAW_CSV: dpari_report_csv(t, r); break;
-    case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
-    case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
-    case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
+    case DPAR_PLAN_DRAW_TEXT: dpari_report_text(text, desc); break;
+    case DPAR_PLAN_DRAW_EXPLAIN: dpari_report_explain(text, desc); break;
+    case DPAR_PLAN_DRAW_CSV: dpari_report_csv(text, desc); break;
+    case DPAR_PLAN_DRAW_JSON: dpari_report_json(text, desc); break;
+    case DPAR_PLAN_DRAW_SVG: dpari_report_svg(text, desc); break;
+    case DPAR_PLAN_DRAW_LINE: dpari_report_line(text, desc); break;
     default: return dpari_wrong(why, "format=%d must be 0 to 5 (DPAR_PLAN_DRAW_*)", format);
     }
     return DPAR_OK;
@@ -14525,11 +14687,11 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 }
 
 /* Sets the software stack and the attention of a model. */
-static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
+static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpar_why *why)
 {
     const char *s = a->value[DPARI_ASK_STACK], *attention = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
-    if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
+    if (s != NULL && !dpari_stack_read(model, s, a->length[DPARI_ASK_STACK])) {
         return dpari_say(
             DPAR_E_UNKNOWN, why,
             "stack must be megatron, core, torch, compiled or a generation of these: "
@@ -14542,7 +14704,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     }
     for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
-            m->attention = i;
+            model->attention = i;
             return DPAR_OK;
         }
     }
@@ -14553,13 +14715,13 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
 /* ---- the request ---------------------------------------------------------------------------- */
 
 /* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
-static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
+static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
 {
     char name[24];
     const char *s = a->value[DPARI_ASK_PRECISION];
     dpari_copy_text(name, sizeof name, s != NULL ? s : "megatron",
                     s != NULL ? a->length[DPARI_ASK_PRECISION] : sizeof name);
-    return dpar_recipe_find(r, name, why);
+    return dpar_recipe_find(recipe, name, why);
 }
 
 /* Reads the model and builds its workload. The precision must have been read. */
@@ -14605,22 +14767,22 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
 /* Returns the default batch: about four million tokens per step for language models, 16 samples per
  * GPU for others. It is a power of two times the GPUs, so that every data-parallel degree and
  * micro-batch divides it. */
-static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
+static int64_t dpari_ask_batch(const dpar_workload *work, int32_t gpus)
 {
-    const double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
+    const double wanted = work->vocab > 0 ? 4194304.0 / work->tokens : 16.0 * gpus;
     int64_t batch = gpus;
-    while (w->trains && (double)batch < 0.75 * wanted) {
+    while (work->trains && (double)batch < 0.75 * wanted) {
         batch *= 2;
     }
-    return w->trains ? batch : 1;
+    return work->trains ? batch : 1;
 }
 
 /* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
  * change. */
-static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *s,
+static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *strategy,
                                       uint32_t *named, dpar_why *why)
 {
-    dpar_strategy_init(s);
+    dpar_strategy_init(strategy);
     if (a->value[which] == NULL) {
         return DPAR_OK;
     }
@@ -14628,7 +14790,7 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
         return dpari_wrong(why, "%s needs name=value, as in %s=tp=8", dpari_ask_name(which),
                            dpari_ask_name(which));
     }
-    return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
+    return dpar_strategy_read(strategy, a->value[which], a->length[which], named, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
@@ -14684,14 +14846,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->query;
-    dpar_strategy *s = &a->strategy;
+    dpar_strategy *strategy = &a->strategy;
     int64_t samples = 0, batch = a->search.global_batch;
-    dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
+    dpar_status st = dpar_strategy_complete(&a->job, strategy, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
-        if (dpari_mul(s->dp, s->micro_batch, &samples) &&
-            dpari_mul(samples, s->micro_batches, &samples)) {
+        if (dpari_mul(strategy->dp, strategy->micro_batch, &samples) &&
+            dpari_mul(samples, strategy->micro_batches, &samples)) {
             batch = samples;
         }
     }
@@ -14701,7 +14863,7 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why);
+    return dpar_plan_price(&a->job, strategy, batch, &p->plan[0], NULL, why);
 }
 
 /* Searches, and reports the best plans. */

@@ -47,7 +47,7 @@ enum {
 
 /* Appends a report to a text in one of the formats DPAR_PLAN_DRAW_*. O(plans). Fails with
  * DPAR_E_ARG if there is no such format, and then appends nothing. */
-DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, int32_t format,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *desc,
+                                    int32_t format, dpar_why *why);
 
 #endif

@@ -128,11 +128,11 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 }
 
 /* Sets the software stack and the attention of a model. */
-static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
+static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpar_why *why)
 {
     const char *s = a->value[DPARI_ASK_STACK], *attention = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
-    if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
+    if (s != NULL && !dpari_stack_read(model, s, a->length[DPARI_ASK_STACK])) {
         return dpari_say(
             DPAR_E_UNKNOWN, why,
             "stack must be megatron, core, torch, compiled or a generation of these: "
@@ -145,7 +145,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     }
     for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
-            m->attention = i;
+            model->attention = i;
             return DPAR_OK;
         }
     }
@@ -156,13 +156,13 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
 /* ---- the request ---------------------------------------------------------------------------- */
 
 /* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
-static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
+static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
 {
     char name[24];
     const char *s = a->value[DPARI_ASK_PRECISION];
     dpari_copy_text(name, sizeof name, s != NULL ? s : "megatron",
                     s != NULL ? a->length[DPARI_ASK_PRECISION] : sizeof name);
-    return dpar_recipe_find(r, name, why);
+    return dpar_recipe_find(recipe, name, why);
 }
 
 /* Reads the model and builds its workload. The precision must have been read. */
@@ -208,22 +208,22 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
 /* Returns the default batch: about four million tokens per step for language models, 16 samples per
  * GPU for others. It is a power of two times the GPUs, so that every data-parallel degree and
  * micro-batch divides it. */
-static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
+static int64_t dpari_ask_batch(const dpar_workload *work, int32_t gpus)
 {
-    const double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
+    const double wanted = work->vocab > 0 ? 4194304.0 / work->tokens : 16.0 * gpus;
     int64_t batch = gpus;
-    while (w->trains && (double)batch < 0.75 * wanted) {
+    while (work->trains && (double)batch < 0.75 * wanted) {
         batch *= 2;
     }
-    return w->trains ? batch : 1;
+    return work->trains ? batch : 1;
 }
 
 /* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
  * change. */
-static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *s,
+static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *strategy,
                                       uint32_t *named, dpar_why *why)
 {
-    dpar_strategy_init(s);
+    dpar_strategy_init(strategy);
     if (a->value[which] == NULL) {
         return DPAR_OK;
     }
@@ -231,7 +231,7 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
         return dpari_wrong(why, "%s needs name=value, as in %s=tp=8", dpari_ask_name(which),
                            dpari_ask_name(which));
     }
-    return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
+    return dpar_strategy_read(strategy, a->value[which], a->length[which], named, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
@@ -287,14 +287,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->query;
-    dpar_strategy *s = &a->strategy;
+    dpar_strategy *strategy = &a->strategy;
     int64_t samples = 0, batch = a->search.global_batch;
-    dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
+    dpar_status st = dpar_strategy_complete(&a->job, strategy, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
-        if (dpari_mul(s->dp, s->micro_batch, &samples) &&
-            dpari_mul(samples, s->micro_batches, &samples)) {
+        if (dpari_mul(strategy->dp, strategy->micro_batch, &samples) &&
+            dpari_mul(samples, strategy->micro_batches, &samples)) {
             batch = samples;
         }
     }
@@ -304,7 +304,7 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why);
+    return dpar_plan_price(&a->job, strategy, batch, &p->plan[0], NULL, why);
 }
 
 /* Searches, and reports the best plans. */

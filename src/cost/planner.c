@@ -30,22 +30,22 @@ static int64_t dpari_tenths(double bytes)
 
 /* Reports how much memory is missing. If it is little, names the largest term and how much smaller
  * it would have to be. */
-static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
-                                                 dpar_why *why)
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
+                                                 const dpar_memory_usage *memory, dpar_why *why)
 {
-    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
-    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    double gpu = job->cluster->gpu.memory_bytes, over = memory->lower - gpu, share;
+    int64_t need = dpari_tenths(memory->total), has = dpari_tenths(gpu);
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) { /* the GPU suffices, so the host's memory does not */
         return dpari_say(DPAR_E_MEMORY, why,
                          "offloads %ld.%ld GB per GPU, but %d GPUs share %ld GB of a node's memory",
-                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         dpari_tenths(memory->host) / 10, dpari_tenths(memory->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
     for (i = DPAR_MEMORY_LOGITS; i <= DPAR_MEMORY_TRANSIENT; i++) {
-        most = m->term[i] > m->term[most] ? i : most;
+        most = memory->term[i] > memory->term[most] ? i : most;
     }
-    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
         return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
@@ -54,17 +54,17 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
         DPAR_E_MEMORY, why,
         "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
         "%ld %%",
-        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
+        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
 
-DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *strategy,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
+    dpar_status st = dpari_strategy_check(job, strategy, global_batch, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -76,11 +76,11 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    plan->strategy = *s;
-    dpari_price_memory(job, s, &stages, &plan->memory);
-    dpari_price_step(job, s, &stages, &plan->step);
+    dpari_price_layers(job, strategy, &layers);
+    dpari_price_stages(job, strategy, &layers, &stages);
+    plan->strategy = *strategy;
+    dpari_price_memory(job, strategy, &stages, &plan->memory);
+    dpari_price_step(job, strategy, &stages, &plan->step);
     plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
@@ -122,9 +122,9 @@ enum {
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 /* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
+static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
 {
-    return (q->fixed_fields >> field & 1u) != 0;
+    return (desc->fixed_fields >> field & 1u) != 0;
 }
 
 /* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
@@ -159,59 +159,61 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
 
 /* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
  * to 512. */
-static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
+static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
 {
-    if (q->space != DPAR_SPACE_WHOLE) {
+    if (desc->space != DPAR_SPACE_WHOLE) {
         return dpari_power(index, 64);
     }
-    return q->global_batch < 1 || q->global_batch > INT32_MAX
+    return desc->global_batch < 1 || desc->global_batch > INT32_MAX
                ? dpari_power(index, 512)
-               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+               : dpari_up_to(dpari_divisor((int32_t)desc->global_batch, index), 512);
 }
 
 /* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
  * so that the rule can be counted, but not values without a meaning for this job. */
-static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t axis, int32_t index)
 {
-    const dpar_workload *w = p->job.work;
-    const dpar_planner_desc *q = &p->search;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
-    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
+    const dpar_workload *work = planner->job.work;
+    const dpar_planner_desc *desc = &planner->search;
+    int32_t whole = desc->space == DPAR_SPACE_WHOLE, node = planner->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = work->heads > 0 && work->vocab > 0;
     switch (axis) {
     case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
-        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+        return work->dims > 0 ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
-    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_2:
+        return whole && work->dims > axis ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TP:
-        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
-                            : once;
-    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
-    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
+        return work->heads > 0
+                   ? dpari_up_to(dpari_divisor(desc->gpus, index), dpari_most(work->heads, node))
+                   : once;
+    case DPARI_AXIS_SP: return whole && work->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && work->heads > 0 && work->trains ? index < 2 : once;
     case DPARI_AXIS_CP:
         if (!sequence) {
             return once;
         }
         if (whole) {
-            return dpari_up_to(dpari_divisor(q->gpus, index),
-                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+            return dpari_up_to(dpari_divisor(desc->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)work->tokens / 1024)));
         }
-        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)work->tokens / 1024)));
     case DPARI_AXIS_CP_KIND:
         if (!sequence) {
             return once;
         }
         return index < (whole ? DPAR_CP_KIND_COUNT : 2);
-    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
-    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
-    default: return dpari_micro_batch(q, index);
+    case DPARI_AXIS_EP: return work->experts > 0 ? dpari_divisor(work->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && work->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(desc, index);
     }
 }
 
 /* Returns the number of values of an axis, at least 1. */
-static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+static int32_t dpari_axis_length(const dpar_planner *planner, int32_t axis)
 {
     int32_t n = 0;
-    while (dpari_axis_value(p, axis, n) > 0) {
+    while (dpari_axis_value(planner, axis, n) > 0) {
         n++;
     }
     return n > 0 ? n : 1;
@@ -219,7 +221,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` with a small surface: each prime factor, the greatest first, cuts the
  * axis whose tiles are the longest. */
-static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *work, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -230,8 +232,8 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
             }
         }
         /* `rest` is now the greatest prime factor */
-        for (i = 1; i < w->dims; i++) {
-            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
+        for (i = 1; i < work->dims; i++) {
+            if (work->extent[i] / tiles[i] > work->extent[best] / tiles[best]) {
                 best = i;
             }
         }
@@ -241,25 +243,25 @@ static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int
 }
 
 /* Sets the tiles of the odometer's position. */
-static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+static void dpari_walk_tiles(const dpar_planner *planner, dpar_strategy *strategy)
 {
     int32_t i;
-    if (p->search.space != DPAR_SPACE_WHOLE) {
-        dpari_cut_grid(
-            p->job.work,
-            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
-            s->tiles);
+    if (planner->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(planner->job.work,
+                       dpari_axis_value(planner, DPARI_AXIS_TILES_0,
+                                        (int32_t)planner->state[DPARI_AXIS_TILES_0]),
+                       strategy->tiles);
         return;
     }
     for (i = 0; i < 3; i++) {
-        s->tiles[i] =
-            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
+        strategy->tiles[i] = dpari_axis_value(planner, DPARI_AXIS_TILES_0 + i,
+                                              (int32_t)planner->state[DPARI_AXIS_TILES_0 + i]);
     }
 }
 
 /* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
  * axis, otherwise 0, so that the fixed value is visited once. */
-static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
+static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
                                     DPAR_STRATEGY_FIELD_SP,      DPAR_STRATEGY_FIELD_CP,
@@ -268,62 +270,65 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_planner_desc *q = &p->search;
-    const dpar_strategy *f = &q->fixed;
-    const int64_t *at = p->state;
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_strategy *f = &desc->fixed;
+    const int64_t *at = planner->state;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        if (dpari_fixed(q, field[i]) &&
+        if (dpari_fixed(desc, field[i]) &&
             (at[axis[i]] > 0 ||
              (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
             return 0;
         }
     }
-    for (i = 0; i < 3 && dpari_fixed(q, DPAR_STRATEGY_FIELD_TILES); i++) {
-        s->tiles[i] = f->tiles[i];
+    for (i = 0; i < 3 && dpari_fixed(desc, DPAR_STRATEGY_FIELD_TILES); i++) {
+        strategy->tiles[i] = f->tiles[i];
     }
-    s->tp = dpari_fixed(q, DPAR_STRATEGY_FIELD_TP) ? f->tp : s->tp;
-    s->cp = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP) ? f->cp : s->cp;
-    s->cp_kind = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
-    s->ep = dpari_fixed(q, DPAR_STRATEGY_FIELD_EP) ? f->ep : s->ep;
-    s->micro_batch =
-        dpari_fixed(q, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    strategy->tp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_TP) ? f->tp : strategy->tp;
+    strategy->cp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP) ? f->cp : strategy->cp;
+    strategy->cp_kind =
+        dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : strategy->cp_kind;
+    strategy->ep = dpari_fixed(desc, DPAR_STRATEGY_FIELD_EP) ? f->ep : strategy->ep;
+    strategy->micro_batch =
+        dpari_fixed(desc, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : strategy->micro_batch;
     return 1;
 }
 
 /* Sets the outer options of the odometer's position. Returns 1, or 0 if it repeats another
  * position. */
-static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    const int64_t *at = p->state;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE;
-    dpar_strategy_init(s);
-    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
-    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
-    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
-    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
-    if (p->job.work->dims > 0) {
-        dpari_walk_tiles(p, s);
+    const dpar_planner_desc *desc = &planner->search;
+    const int64_t *at = planner->state;
+    int32_t whole = desc->space == DPAR_SPACE_WHOLE;
+    dpar_strategy_init(strategy);
+    strategy->tp = dpari_axis_value(planner, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    strategy->cp = dpari_axis_value(planner, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
+    strategy->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    strategy->ep = dpari_axis_value(planner, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    strategy->micro_batch = dpari_micro_batch(desc, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (planner->job.work->dims > 0) {
+        dpari_walk_tiles(planner, strategy);
     }
-    if (!dpari_walk_fixed(p, s)) {
+    if (!dpari_walk_fixed(planner, strategy)) {
         return 0;
     }
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
-    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
-    s->sp = dpari_fixed(q, DPAR_STRATEGY_FIELD_SP) ? q->fixed.sp : s->sp;
-    s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
-        s->overlap = q->fixed.overlap;
-    } else if (whole && p->job.work->trains) { /* explicit, not left to the software */
-        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    strategy->sp = whole ? (int32_t)at[DPARI_AXIS_SP]
+                         : strategy->tp > 1 && dpari_sequence_cuts(planner->job.work, strategy);
+    strategy->etp = at[DPARI_AXIS_ETP] > 0 ? strategy->tp : 1;
+    strategy->sp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_SP) ? desc->fixed.sp : strategy->sp;
+    strategy->etp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_ETP) ? desc->fixed.etp : strategy->etp;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP)) {
+        strategy->overlap = desc->fixed.overlap;
+    } else if (whole && planner->job.work->trains) { /* explicit, not left to the software */
+        strategy->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
     /* an option without an effect, such as sp with tp=1, is only visited with its first value */
-    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
-             (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+    return !((strategy->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
+             (strategy->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -340,178 +345,186 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 }
 
 /* Enters a plan into the best ones if it is among them. */
-static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
+static void dpari_keep_top(dpar_planner *planner, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_capacity == 0 ||
-        (p->top_count == p->top_capacity && !dpari_better(plan, &p->top[p->top_count - 1]))) {
+    if (planner->top_capacity == 0 ||
+        (planner->top_count == planner->top_capacity &&
+         !dpari_better(plan, &planner->top[planner->top_count - 1]))) {
         return;
     }
-    if (p->top_count < p->top_capacity) {
-        p->top_count++;
+    if (planner->top_count < planner->top_capacity) {
+        planner->top_count++;
     }
-    for (i = p->top_count - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
-        p->top[i] = p->top[i - 1];
+    for (i = planner->top_count - 1; i > 0 && dpari_better(plan, &planner->top[i - 1]); i--) {
+        planner->top[i] = planner->top[i - 1];
     }
-    p->top[i] = *plan;
+    planner->top[i] = *plan;
 }
 
 /* Enters a plan into the front of time x memory, fastest first, and drops the plans that it
  * dominates. A full front keeps its ends. */
-static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
+static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
     int32_t i, k = 0;
-    if (p->front_capacity < 2) {
+    if (planner->front_capacity < 2) {
         return;
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
             return;
         }
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
-            p->front[k++] = *f;
+            planner->front[k++] = *f;
         }
     }
-    p->front_count = k;
-    if (p->front_count == p->front_capacity) {
+    planner->front_count = k;
+    if (planner->front_count == planner->front_capacity) {
         int32_t drop = 1; /* the inner plan whose two neighbours are nearest in memory */
         double best = -1.0;
-        for (i = 1; i + 1 < p->front_count; i++) {
-            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
+        for (i = 1; i + 1 < planner->front_count; i++) {
+            double gap = planner->front[i - 1].memory.total - planner->front[i + 1].memory.total;
             if (best < 0.0 || gap < best) {
                 best = gap;
                 drop = i;
             }
         }
-        for (i = drop; i + 1 < p->front_count; i++) {
-            p->front[i] = p->front[i + 1];
+        for (i = drop; i + 1 < planner->front_count; i++) {
+            planner->front[i] = planner->front[i + 1];
         }
-        p->front_count--;
+        planner->front_count--;
     }
-    for (i = p->front_count; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
-        p->front[i] = p->front[i - 1];
+    for (i = planner->front_count; i > 0 && dpari_better(plan, &planner->front[i - 1]); i--) {
+        planner->front[i] = planner->front[i - 1];
     }
-    p->front_count++;
-    p->front[i] = *plan;
+    planner->front_count++;
+    planner->front[i] = *plan;
 }
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
 /* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
-static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
+static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
 {
-    return !dpari_fixed(q, field) || value == fixed;
+    return !dpari_fixed(desc, field) || value == fixed;
 }
 
 /* Returns the bytes of a GPU that a plan may use. */
-static double dpari_limit(const dpar_planner *p)
+static double dpari_limit(const dpar_planner *planner)
 {
-    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+    return planner->search.memory_bytes > 0.0 ? planner->search.memory_bytes
+                                              : planner->job.cluster->gpu.memory_bytes;
 }
 
 /* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
  * the higher ones communicate for every micro-batch. */
-static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *strategy, int32_t zero)
 {
-    const dpar_planner_desc *q = &p->search;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_ZERO)) {
-        return zero == q->fixed.zero;
+    const dpar_planner_desc *desc = &planner->search;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
+        return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
-                     !p->job.work->trains)) {
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
+                             strategy->tiles[1] * strategy->tiles[2] ==
+                         1 ||
+                     !planner->job.work->trains)) {
         return 0;
     }
-    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
+    return desc->space == DPAR_SPACE_WHOLE || zero < 2 || strategy->pp == 1;
 }
 
 /* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
-static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy *strategy,
+                                int32_t k)
 {
-    const dpar_planner_desc *q = &p->search;
-    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
-    int64_t in_node = p->job.cluster->gpus_per_node / together;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
+    const dpar_planner_desc *desc = &planner->search;
+    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
+                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t in_node = planner->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
             return 0;
         }
-        return q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+        return desc->fixed.shard > 0 ? desc->fixed.shard : strategy->dp;
     }
     if (k == 0) {
-        return s->dp;
+        return strategy->dp;
     }
-    if (s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0) {
+    if (strategy->zero > 0 && in_node > 1 && in_node < strategy->dp &&
+        strategy->dp % in_node == 0) {
         return (int32_t)in_node;
     }
     return 0;
 }
 
 /* Returns the number of offloads that are tried. */
-static int32_t dpari_walk_offloads(const dpar_planner *p)
+static int32_t dpari_walk_offloads(const dpar_planner *planner)
 {
-    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        !(p->job.cluster->host_bytes > 0.0) ||
-        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+    if (planner->search.space != DPAR_SPACE_WHOLE || !planner->job.work->trains ||
+        !(planner->job.cluster->host_bytes > 0.0) ||
+        dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
         return 1;
     }
-    return p->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
+    return planner->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
 /* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
-static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+static int32_t dpari_walk_offload(const dpar_planner *planner, int32_t k)
 {
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
-        return p->search.fixed.offload;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return planner->search.fixed.offload;
     }
     return k < 8 ? k : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
-static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+static int32_t dpari_walk_overlaps(const dpar_planner *planner, const dpar_strategy *strategy)
 {
-    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
+    if (planner->search.space != DPAR_SPACE_WHOLE || !planner->job.work->trains ||
+        dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
         return 1;
     }
-    return s->pp > 1 ? 4 : 2;
+    return strategy->pp > 1 ? 4 : 2;
 }
 
 /* Returns the number of strategies that dpari_walk_data walks. */
-static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+static int64_t dpari_walk_count(const dpar_planner *planner, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
     int64_t n = 0;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (dpari_walk_zero(p, &s, s.zero)) {
-            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        if (dpari_walk_zero(planner, &s, s.zero)) {
+            n += dpari_walk_shard(planner, &s, 1) > 0 ? 2 : 1;
         }
     }
-    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+    return n * dpari_walk_offloads(planner) * dpari_walk_overlaps(planner, outer);
 }
 
 /* Counts strategies by the rule that excludes them. */
-static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
 {
-    p->rejected[rule] += n;
-    p->walked += n;
+    planner->rejected[rule] += n;
+    planner->walked += n;
 }
 
 /* Counts a strategy that does not fit and remembers the least bytes. */
-static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
+static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
-    double limit = dpari_limit(p), bytes = m->upper - m->late;
+    double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
     int64_t mb;
     if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
-        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+        bytes = limit + memory->host -
+                planner->job.cluster->host_bytes / planner->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
-    p->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
-    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
-        p->state[DPARI_NEAREST_BYTES] = mb;
+    planner->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
+    if (planner->state[DPARI_NEAREST_BYTES] == 0 || mb < planner->state[DPARI_NEAREST_BYTES]) {
+        planner->state[DPARI_NEAREST_BYTES] = mb;
     }
 }
 
@@ -519,49 +532,49 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
  * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
  * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
  * price everything. */
-static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
+static int dpari_walk_beaten(const dpar_planner *planner, double rate, double bytes)
 {
     const dpar_plan *worst;
     int32_t i;
-    if (p->top_count == 0 || p->top_count < p->top_capacity ||
-        (p->search.space != DPAR_SPACE_WHOLE && p->front_capacity >= 2)) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity ||
+        (planner->search.space != DPAR_SPACE_WHOLE && planner->front_capacity >= 2)) {
         return 0;
     }
-    worst = &p->top[p->top_count - 1];
-    if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
+    worst = &planner->top[planner->top_count - 1];
+    if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * planner->slack) {
         return 0;
     }
-    for (i = 0; i < p->front_count; i++) {
-        const dpar_plan *f = &p->front[i];
+    for (i = 0; i < planner->front_count; i++) {
+        const dpar_plan *f = &planner->front[i];
         if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
             f->memory.total <= bytes * (1.0 - 1e-9)) {
             return 1;
         }
     }
-    return p->front_capacity < 2;
+    return planner->front_capacity < 2;
 }
 
 /* Prices the strategies that differ only in overlap: their memory, which is the same, and the time
  * of each if it fits. */
-static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
                              const dpari_stages *stages, double rate)
 {
-    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
+    int32_t overlaps = dpari_walk_overlaps(planner, outer), overlap;
     dpar_plan plan;
     dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
     plan.strategy = *outer;
-    dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
-    if (plan.fits && dpari_walk_beaten(p, rate, plan.memory.total)) {
-        p->cut += overlaps;
-        p->walked += overlaps;
+    dpari_price_memory(&planner->job, outer, stages, &plan.memory);
+    plan.fits = dpari_memory_fits(&planner->job, &plan.memory, planner->search.memory_bytes);
+    if (plan.fits && dpari_walk_beaten(planner, rate, plan.memory.total)) {
+        planner->cut += overlaps;
+        planner->walked += overlaps;
         return;
     }
     for (overlap = 0; overlap < overlaps; overlap++) {
-        p->evaluated++;
-        p->walked++;
+        planner->evaluated++;
+        planner->walked++;
         if (!plan.fits) {
-            dpari_walk_too_big(p, &plan.memory);
+            dpari_walk_too_big(planner, &plan.memory);
             continue;
         }
         if (overlaps > 1) {
@@ -569,18 +582,19 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
                                     (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
                                     (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
-        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
-        dpari_keep_top(p, &plan);
-        dpari_keep_front(p, &plan);
-        if (p->kinds != NULL) {
-            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
+        dpari_price_step(&planner->job, &plan.strategy, stages, &plan.step);
+        dpari_keep_top(planner, &plan);
+        dpari_keep_front(planner, &plan);
+        if (planner->kinds != NULL) {
+            dpari_kind_keep(planner->kinds, &planner->job, &plan.strategy,
+                            plan.step.total / plan.step.samples);
         }
     }
 }
 
 /* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
  * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
-static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
@@ -588,45 +602,46 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     int64_t n = 0;
     int32_t k;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
-    s.shard = dpari_walk_shard(p, outer, 0);
-    dpari_price_memory(&p->job, &s, stages, &m);
-    if (m.upper - m.late <= dpari_limit(p)) {
+    s.shard = dpari_walk_shard(planner, outer, 0);
+    dpari_price_memory(&planner->job, &s, stages, &m);
+    if (m.upper - m.late <= dpari_limit(planner)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {
-        int32_t shard = dpari_walk_shard(p, outer, k);
+        int32_t shard = dpari_walk_shard(planner, outer, k);
         if (shard > 0 && s.dp % shard != 0) {
             return 0;
         }
         n += shard > 0;
     }
-    n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
-    dpari_walk_too_big(p, &m);
-    p->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
-    p->evaluated += n;
-    p->walked += n;
+    n *= dpari_walk_offloads(planner) * dpari_walk_overlaps(planner, outer);
+    dpari_walk_too_big(planner, &m);
+    planner->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
+    planner->evaluated += n;
+    planner->walked += n;
     return 1;
 }
 
 /* Walks ZeRO stages, offloads and shard groups. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
-                            double rate)
+static void dpari_walk_data(dpar_planner *planner, const dpar_strategy *outer,
+                            const dpari_stages *stages, double rate)
 {
     dpar_strategy s = *outer;
-    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    int32_t offloads = dpari_walk_offloads(planner), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (!dpari_walk_zero(p, &s, s.zero) ||
-            (offloads > 1 && dpari_walk_none_fits(p, &s, stages))) {
+        if (!dpari_walk_zero(planner, &s, s.zero) ||
+            (offloads > 1 && dpari_walk_none_fits(planner, &s, stages))) {
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
-            s.offload = dpari_walk_offload(p, offload);
+            s.offload = dpari_walk_offload(planner, offload);
             for (k = 0; k < 2; k++) {
-                s.shard = dpari_walk_shard(p, &s, k);
+                s.shard = dpari_walk_shard(planner, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
-                    dpari_walk_out(p, DPAR_STRATEGY_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                    dpari_walk_out(planner, DPAR_STRATEGY_RULE_ZERO,
+                                   dpari_walk_overlaps(planner, &s));
                 } else if (s.shard > 0) {
-                    dpari_walk_price(p, &s, stages, rate);
+                    dpari_walk_price(planner, &s, stages, rate);
                 }
             }
         }
@@ -635,18 +650,19 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
 
 /* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
  * free batch has four per stage. */
-static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
+static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strategy *strategy)
 {
-    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
-        int64_t m = p->search.fixed.micro_batches;
+    int64_t per = (int64_t)strategy->dp * strategy->micro_batch,
+            batch = planner->search.global_batch;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
+        int64_t m = planner->search.fixed.micro_batches;
         if (batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0)) {
             return (int32_t)m;
         }
         return 0;
     }
     if (batch == 0) {
-        return 4 * s->pp;
+        return 4 * strategy->pp;
     }
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
@@ -654,15 +670,16 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 /* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
  * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
  * offload. With `upper` it bounds the figure that must fit. */
-static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
+                                                const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
     dpar_memory_usage m;
-    s.zero = p->job.work->trains ? 3 : 0;
+    s.zero = planner->job.work->trains ? 3 : 0;
     s.shard = s.dp;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
-    dpari_price_memory(&p->job, &s, stages, &m);
+    dpari_price_memory(&planner->job, &s, stages, &m);
     return (upper ? m.upper : m.total) -
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
@@ -670,7 +687,7 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
 /* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
  * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
  * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
-static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
+static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
     dpar_strategy s = *outer;
@@ -678,28 +695,28 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
-    if (p->top_count == 0 || p->top_count < p->top_capacity) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
     for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
-    if (p->front_capacity < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+    if (planner->front_capacity < 2 && dpari_walk_beaten(planner, rate, 0.0)) {
         return 1;
     }
-    if (dpari_walk_overlaps(p, outer) > 1) {
+    if (dpari_walk_overlaps(planner, outer) > 1) {
         s.overlap |= DPAR_OVERLAP_DP | DPAR_OVERLAP_PP;
     }
     s.zero = 0;
-    dpari_price_step(&p->job, &s, stages, &t);
+    dpari_price_step(&planner->job, &s, stages, &t);
     rate = t.samples / (t.total - t.term[DPAR_TIME_DP] - t.term[DPAR_TIME_OPTIMIZER]);
     *bound = rate;
-    if (p->search.space != DPAR_SPACE_WHOLE) {
-        return dpari_walk_beaten(p, rate, 0.0);
+    if (planner->search.space != DPAR_SPACE_WHOLE) {
+        return dpari_walk_beaten(planner, rate, 0.0);
     }
-    return dpari_walk_least_bytes(p, outer, stages, 1) > dpari_limit(p) ||
-           dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
+    return dpari_walk_least_bytes(planner, outer, stages, 1) > dpari_limit(planner) ||
+           dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
 /* The prices of the layers are stored in the planner, not on the stack. Both types are plain
@@ -708,74 +725,75 @@ typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)
 
 /* Returns the prices of the layers at this outer position. They are computed when the first legal
  * strategy needs them. */
-static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+static dpari_layers *dpari_walk_layers(dpar_planner *planner, const dpar_strategy *strategy)
 {
-    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
-    if (p->state[DPARI_PRICED] == 0) {
-        dpari_price_layers(&p->job, s, layers);
-        p->state[DPARI_PRICED] = 1;
+    dpari_layers *layers = (dpari_layers *)(void *)planner->layers;
+    if (planner->state[DPARI_PRICED] == 0) {
+        dpari_price_layers(&planner->job, strategy, layers);
+        planner->state[DPARI_PRICED] = 1;
     }
     return layers;
 }
 
 /* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
  * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
-static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
-                                                 int32_t rest)
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *planner,
+                                                 const dpar_strategy *strategy, int32_t rest)
 {
     const dpari_layers *layers;
-    const dpar_workload *w = p->job.work;
+    const dpar_workload *work = planner->job.work;
     double device = 0.0, host = 0.0, bytes = 0.0;
     int32_t i;
-    if (p->top_count == 0 || p->top_count < p->top_capacity) {
+    if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
-    layers = dpari_walk_layers(p, s);
-    for (i = 0; i < w->layers; i++) {
+    layers = dpari_walk_layers(planner, strategy);
+    for (i = 0; i < work->layers; i++) {
         const dpari_layer_price *l = &layers->of[i];
-        if (w->layer[i].kind != DPAR_LAYER_EMBED) {
+        if (work->layer[i].kind != DPAR_LAYER_EMBED) {
             device +=
-                w->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
-                                     l->cp_forward + l->cp_backward + l->ep_forward +
-                                     l->ep_backward + l->halo_forward + l->halo_backward);
-            host += w->layer[i].count * (l->host_forward + l->host_backward);
+                work->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
+                                        l->cp_forward + l->cp_backward + l->ep_forward +
+                                        l->ep_backward + l->halo_forward + l->halo_backward);
+            host += work->layer[i].count * (l->host_forward + l->host_backward);
         }
-        bytes = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
+        bytes = work->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
     }
     device = dpari_mostf(device, host);
-    return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
+    return device > 0.0 &&
+           dpari_walk_beaten(planner, (double)rest * strategy->micro_batch / device, bytes);
 }
 
 /* Prices the stages of one recomputation, then walks the third level. */
-static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+static void dpari_walk_stages(dpar_planner *planner, const dpar_strategy *strategy)
 {
-    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    int32_t out = (int32_t)planner->state[DPARI_OUT_RULE];
     dpari_stages stages;
     double rate = 0.0;
     if (out != DPAR_STRATEGY_RULE_NONE && out != DPARI_OUT_CUT) {
-        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        dpari_walk_out(planner, out, dpari_walk_count(planner, strategy));
         return;
     }
     if (out == DPAR_STRATEGY_RULE_NONE) {
-        dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+        dpari_price_stages(&planner->job, strategy, dpari_walk_layers(planner, strategy), &stages);
     }
-    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
-        int64_t n = dpari_walk_count(p, s);
-        p->cut += n;
-        p->walked += n;
+    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(planner, strategy, &stages, &rate)) {
+        int64_t n = dpari_walk_count(planner, strategy);
+        planner->cut += n;
+        planner->walked += n;
     } else {
-        dpari_walk_data(p, s, &stages, rate);
+        dpari_walk_data(planner, strategy, &stages, rate);
     }
 }
 
 /* Returns the end of the recomputations that are tried. A fixed one may be any. */
-static int32_t dpari_walk_recomputes(const dpar_planner *p)
+static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 {
-    const dpar_workload *w = p->job.work;
-    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
+    const dpar_workload *work = planner->job.work;
+    if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
         return 32;
     }
-    if (w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0) {
+    if (work->stack >= DPAR_MODEL_STACK_TORCH && work->vocab > 0) {
         return DPAR_RECOMPUTE_ALTERNATE + 1;
     }
     return DPAR_RECOMPUTE_FULL + 1;
@@ -783,52 +801,54 @@ static int32_t dpari_walk_recomputes(const dpar_planner *p)
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * those of a stage, and for PyTorch every second product, which its users have as an option. */
-DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_walk_recomputes(p);
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_workload *work = planner->job.work;
+    int32_t half = work->blocks / strategy->pp / 2, r;
+    int32_t end = dpari_walk_recomputes(planner);
     for (r = 0; r < end; r++) {
-        int32_t layers =
-            dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
-            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
-            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
-             ((!w->trains && r > 0) ||
-              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
+        int32_t layers = dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)
+                             ? desc->fixed.recompute_layers
+                             : 0;
+        if (!dpari_wanted(desc, DPAR_STRATEGY_FIELD_RECOMPUTE, r, desc->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > work->blocks)) ||
+            (!dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
+             ((!work->trains && r > 0) || (r == DPAR_RECOMPUTE_SELECTIVE &&
+                                           work->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
             continue;
         }
-        s->recompute = r;
-        s->recompute_layers = layers;
-        dpari_walk_stages(p, s);
+        strategy->recompute = r;
+        strategy->recompute_layers = layers;
+        dpari_walk_stages(planner, strategy);
         if (r == DPAR_RECOMPUTE_FULL && half > 0 &&
-            !dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
-            s->recompute_layers = half;
-            dpari_walk_stages(p, s);
+            !dpari_fixed(desc, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
+            strategy->recompute_layers = half;
+            dpari_walk_stages(planner, strategy);
         }
     }
 }
 
 /* Returns 1 if a schedule is tried with this pp and vp: a usual one, or in the whole space any that
  * allows them. */
-static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
+static int dpari_walk_schedule(const dpar_planner_desc *desc, const dpar_strategy *strategy,
+                               int32_t schedule)
 {
-    int whole = q->space == DPAR_SPACE_WHOLE;
-    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SCHEDULE)) {
-        return schedule == q->fixed.schedule;
+    int whole = desc->space == DPAR_SPACE_WHOLE;
+    if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SCHEDULE)) {
+        return schedule == desc->fixed.schedule;
     }
-    if (s->pp == 1) {
+    if (strategy->pp == 1) {
         return schedule == DPAR_SCHEDULE_1F1B;
     }
-    if (s->vp == 1) {
+    if (strategy->vp == 1) {
         return schedule == DPAR_SCHEDULE_1F1B ||
                (whole && (schedule == DPAR_SCHEDULE_GPIPE || schedule == DPAR_SCHEDULE_ZB_H1 ||
                           schedule == DPAR_SCHEDULE_ZB_2P || schedule == DPAR_SCHEDULE_DUALPIPE));
     }
     return schedule == DPAR_SCHEDULE_INTERLEAVED ||
            (whole && (schedule == DPAR_SCHEDULE_BREADTH_FIRST ||
-                      (s->vp == 2 &&
+                      (strategy->vp == 2 &&
                        (schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
@@ -836,96 +856,102 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
 /* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
  * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
  * ones in every round. */
-static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+static int dpari_walk_chunks(const dpar_workload *work, const dpar_strategy *strategy)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    return strategy->vp == 1 ||
+           (chunks <= work->blocks && (chunks - work->blocks % chunks) % chunks < strategy->pp);
 }
 
 /* Walks the chunks per rank and the schedules of one pp. */
-static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
+static void dpari_walk_pipeline(dpar_planner *planner, dpar_strategy *strategy)
 {
-    const dpar_planner_desc *q = &p->search;
-    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
-    int64_t out = p->state[DPARI_OUT_RULE];
+    const dpar_planner_desc *desc = &planner->search;
+    int32_t schedule, rule = 0, vp, blocks = planner->job.work->blocks;
+    int32_t most = strategy->pp == 1 ? 1 : (blocks + 2) / strategy->pp;
+    int64_t out = planner->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
-        s->vp = vp;
-        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_VP, vp, q->fixed.vp) ||
-            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+        strategy->vp = vp;
+        if (!dpari_wanted(desc, DPAR_STRATEGY_FIELD_VP, vp, desc->fixed.vp) ||
+            (!dpari_fixed(desc, DPAR_STRATEGY_FIELD_VP) &&
+             !dpari_walk_chunks(planner->job.work, strategy))) {
             continue;
         }
         for (schedule = 1; schedule < DPAR_SCHEDULE_PRICED_END; schedule++) {
-            if (!dpari_walk_schedule(q, s, schedule)) {
+            if (!dpari_walk_schedule(desc, strategy, schedule)) {
                 continue;
             }
-            s->schedule = schedule;
+            strategy->schedule = schedule;
             if ((out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) &&
-                dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
-                p->state[DPARI_OUT_RULE] = rule;
+                dpari_strategy_check(&planner->job, strategy, 0, &rule, NULL) != DPAR_OK) {
+                planner->state[DPARI_OUT_RULE] = rule;
             }
-            dpari_walk_recompute(p, s);
-            p->state[DPARI_OUT_RULE] = out;
+            dpari_walk_recompute(planner, strategy);
+            planner->state[DPARI_OUT_RULE] = out;
         }
     }
 }
 
 /* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
-DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *planner, dpar_strategy *strategy,
+                                            int32_t rest)
 {
-    const dpar_planner_desc *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int64_t out = p->state[DPARI_OUT_RULE];
-    p->state[DPARI_PRICED] = 0;
-    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
-        p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
+    const dpar_planner_desc *desc = &planner->search;
+    const dpar_workload *work = planner->job.work;
+    int64_t out = planner->state[DPARI_OUT_RULE];
+    planner->state[DPARI_PRICED] = 0;
+    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(planner, strategy, rest)) {
+        planner->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
     }
-    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
-        s->dp = rest / s->pp;
-        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_STRATEGY_FIELD_PP, s->pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_STRATEGY_FIELD_DP, s->dp, q->fixed.dp) ||
-            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+    for (strategy->pp = 1; strategy->pp <= rest && strategy->pp <= dpari_most(1, work->blocks);
+         strategy->pp++) {
+        strategy->dp = rest / strategy->pp;
+        if (rest % strategy->pp != 0 ||
+            !dpari_wanted(desc, DPAR_STRATEGY_FIELD_PP, strategy->pp, desc->fixed.pp) ||
+            !dpari_wanted(desc, DPAR_STRATEGY_FIELD_DP, strategy->dp, desc->fixed.dp) ||
+            (!work->trains && (strategy->pp > 1 || strategy->dp > 1) && work->dims > 0 &&
+             desc->global_batch <= 1)) {
             continue;
         }
-        s->micro_batches = dpari_walk_batches(p, s);
-        if (s->micro_batches == 0) {
-            s->micro_batches = 1;
+        strategy->micro_batches = dpari_walk_batches(planner, strategy);
+        if (strategy->micro_batches == 0) {
+            strategy->micro_batches = 1;
             if (out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) {
-                p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
+                planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
             }
         }
-        dpari_walk_pipeline(p, s);
-        p->state[DPARI_OUT_RULE] = out;
+        dpari_walk_pipeline(planner, strategy);
+        planner->state[DPARI_OUT_RULE] = out;
     }
 }
 
 /* Returns the rule that an outer position breaks whatever the inner options are, or NONE. The least
  * expensive checks come first. */
-static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
-                                           int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *planner,
+                                           const dpar_strategy *strategy, int64_t ranks)
 {
-    const dpar_workload *w = p->job.work;
-    int32_t node = p->job.cluster->gpus_per_node;
-    if (ranks < 1 || p->search.gpus % ranks != 0) {
+    const dpar_workload *work = planner->job.work;
+    int32_t node = planner->job.cluster->gpus_per_node;
+    if (ranks < 1 || planner->search.gpus % ranks != 0) {
         return DPAR_STRATEGY_RULE_RANKS;
     }
-    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+    if (strategy->tp > 1 && (work->heads % strategy->tp != 0 || work->hidden % strategy->tp != 0)) {
         return DPAR_STRATEGY_RULE_TP_HEADS;
     }
-    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_TP) &&
-        node % s->tp != 0) {
+    if (planner->search.space != DPAR_SPACE_WHOLE &&
+        !dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_TP) && node % strategy->tp != 0) {
         return DPAR_STRATEGY_RULE_TP_WIDE;
     }
     return DPAR_STRATEGY_RULE_NONE;
 }
 
 /* Walks all strategies of one outer position. */
-DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
+DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 {
     dpar_strategy s;
     int64_t ranks = 1;
     int32_t i, rule;
-    if (!dpari_walk_outer(p, &s)) {
+    if (!dpari_walk_outer(planner, &s)) {
         return;
     }
     for (i = 0; i < 3; i++) {
@@ -937,19 +963,19 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
         !dpari_mul(ranks, s.cp, &ranks)) {
         ranks = 0;
     }
-    rule = dpari_walk_early(p, &s, ranks);
+    rule = dpari_walk_early(planner, &s, ranks);
     if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
-        ranks = p->search.gpus;
+        ranks = planner->search.gpus;
     }
-    p->state[DPARI_OUT_RULE] = rule;
-    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
-    p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
+    planner->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(planner, &s, (int32_t)(planner->search.gpus / ranks));
+    planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
@@ -973,68 +999,71 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
             "least 0",
             search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
-    dpari_zero(p, sizeof(*p));
-    p->job = *job;
-    p->search = *search;
-    p->search.gpus = dpari_cluster_gpus(job->cluster);
-    p->top = search->top;
-    p->top_capacity = p->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
-    p->front = search->front;
-    p->front_capacity = p->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
-    p->slack = 1.0;
-    p->state[DPARI_TOTAL] = 1;
+    dpari_zero(planner, sizeof(*planner));
+    planner->job = *job;
+    planner->search = *search;
+    planner->search.gpus = dpari_cluster_gpus(job->cluster);
+    planner->top = search->top;
+    planner->top_capacity = planner->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
+    planner->front = search->front;
+    planner->front_capacity =
+        planner->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
+    planner->slack = 1.0;
+    planner->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
-        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
-        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
+        planner->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(planner, i));
+        planner->state[DPARI_TOTAL] *= planner->state[DPARI_LENGTH + i];
     }
     return DPAR_OK;
 }
 
 /* Reports that no strategy is legal, with the rule that most of them break. */
-static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dpar_why *why)
 {
     const char *name;
     int32_t i, most = DPAR_STRATEGY_RULE_NONE;
     for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
-        most = p->rejected[i] > p->rejected[most] ? i : most;
+        most = planner->rejected[i] > planner->rejected[most] ? i : most;
     }
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
                      "most break the rule '%s'",
-                     p->walked, p->search.gpus, p->search.global_batch, name);
+                     planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
-DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
+DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
-    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
-    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
-        if (p->walked >= until) {
+    until = until > INT64_MAX - planner->walked ? INT64_MAX : planner->walked + until;
+    while (planner->state[DPARI_POSITION] < planner->state[DPARI_TOTAL]) {
+        if (planner->walked >= until) {
             return DPAR_MORE;
         }
-        dpari_walk_position(p);
-        p->state[DPARI_POSITION]++;
-        p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
+        dpari_walk_position(planner);
+        planner->state[DPARI_POSITION]++;
+        planner->progress =
+            (double)planner->state[DPARI_POSITION] / (double)planner->state[DPARI_TOTAL];
         for (i = 0; i < DPARI_AXES; i++) { /* advance the odometer; its first axis is the fastest */
-            p->state[i]++;
-            if (p->state[i] < p->state[DPARI_LENGTH + i]) {
+            planner->state[i]++;
+            if (planner->state[i] < planner->state[DPARI_LENGTH + i]) {
                 break;
             }
-            p->state[i] = 0;
+            planner->state[i] = 0;
         }
     }
-    if (p->top_count > 0 || p->top_capacity == 0) {
+    if (planner->top_count > 0 || planner->top_capacity == 0) {
         return DPAR_DONE;
     }
-    if (p->evaluated == 0) {
-        return dpari_planner_none(p, why);
+    if (planner->evaluated == 0) {
+        return dpari_planner_none(planner, why);
     }
-    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    near_tenths = dpari_tenths((double)planner->state[DPARI_NEAREST_BYTES] * 1e6);
     return dpari_say(
         DPAR_E_NONE, why,
         "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
-        p->evaluated, near_tenths / 10, near_tenths % 10, (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+        planner->evaluated, near_tenths / 10, near_tenths % 10,
+        (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
@@ -1053,50 +1082,51 @@ enum {
     DPARI_CHANGES
 };
 
-static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+static void dpari_arrow(dpar_text *text, const char *name, int32_t from, int32_t to)
 {
-    dpari_text_print(t, "%s %d -> %d", name, from, to);
+    dpari_text_print(text, "%s %d -> %d", name, from, to);
 }
 
 /* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
  * changed. */
-static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t change,
-                                  int32_t up, dpar_strategy *n, dpar_text *t)
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *strategy,
+                                  int32_t change, int32_t up, dpar_strategy *n, dpar_text *text)
 {
-    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
-    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    int32_t in_node = job->cluster->gpus_per_node / strategy->tp / strategy->cp;
+    int32_t all = strategy->shard < 1 ? strategy->dp : strategy->shard;
     if (change == DPARI_CHANGE_ZERO) {
         n->zero += up ? 1 : -1;
-        dpari_arrow(t, "zero", s->zero, n->zero);
-        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+        dpari_arrow(text, "zero", strategy->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && strategy->dp > 1 && job->work->trains;
     }
     if (change == DPARI_CHANGE_RECOMPUTE) {
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
-        dpar_text_put(t, "recompute ");
-        dpari_write_recompute(t, s->recompute);
-        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpari_write_recompute(t, n->recompute);
-        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+        dpar_text_put(text, "recompute ");
+        dpari_write_recompute(text, strategy->recompute);
+        dpar_text_put(text, strategy->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpari_write_recompute(text, n->recompute);
+        return (n->recompute != strategy->recompute ||
+                n->recompute_layers != strategy->recompute_layers) &&
                job->work->trains;
     }
-    n->shard = up ? s->dp : in_node;
-    dpari_arrow(t, "shard", all, n->shard);
-    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+    n->shard = up ? strategy->dp : in_node;
+    dpari_arrow(text, "shard", all, n->shard);
+    return strategy->zero > 0 && n->shard > 1 && n->shard != all && strategy->dp % n->shard == 0;
 }
 
 /* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
  * cannot be made. */
-static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
-                           dpar_text *t)
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, int32_t k,
+                           dpar_strategy *n, dpar_text *text)
 {
     static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
-    int32_t ranks = dpar_strategy_ranks(s), change = k / 2, up = k % 2, from, *at;
+    int32_t ranks = dpar_strategy_ranks(strategy), change = k / 2, up = k % 2, from, *at;
     int64_t model;
-    *n = *s;
+    *n = *strategy;
     if (change == DPARI_CHANGE_ZERO || change == DPARI_CHANGE_RECOMPUTE ||
         change == DPARI_CHANGE_SHARD) {
-        return dpari_neighbour_option(job, s, change, up, n, t);
+        return dpari_neighbour_option(job, strategy, change, up, n, text);
     }
     switch (change) {
     case DPARI_CHANGE_TP: at = &n->tp; break;
@@ -1109,13 +1139,13 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
-        (change == DPARI_CHANGE_VP && s->pp == 1) ||
+        (change == DPARI_CHANGE_VP && strategy->pp == 1) ||
         (change == DPARI_CHANGE_CP && job->work->vocab == 0)) {
         return 0;
     }
     *at = up ? 2 * from : from / 2;
-    dpari_arrow(t, name[change], from, *at);
-    if (s->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
+    dpari_arrow(text, name[change], from, *at);
+    if (strategy->tp <= 1) { /* tensor parallelism begins together with sequence parallelism */
         n->sp = 1;
     }
     if (n->tp <= 1) {
@@ -1133,39 +1163,39 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
         return 0;
     }
     n->dp = (int32_t)(ranks / model);
-    n->shard = n->dp == s->dp ? s->shard : 0;
-    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
+    n->shard = n->dp == strategy->dp ? strategy->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= strategy->tp;
 }
 
 /* Appends why a neighbour was not chosen, and sets its rule. */
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
-                                 dpar_plan_rejection *r, dpar_text *t)
+                                 dpar_plan_rejection *r, dpar_text *text)
 {
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
-    dpar_text_put(t, ": ");
+    dpar_text_put(text, ": ");
     if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_STRATEGY_RULE_MEMORY;
-        dpar_text_put(t, "offloads more than a node's memory holds");
+        dpar_text_put(text, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_STRATEGY_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
-        dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
+        dpari_text_print(text, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
                          job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
     r->rule = DPAR_STRATEGY_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
-        dpar_text_put(t, "as fast");
+        dpar_text_put(text, "as fast");
     } else {
-        dpari_text_print(t, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
+        dpari_text_print(text, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
                          ratio >= 1.0 ? " % slower" : " % faster");
     }
-    dpari_text_print(t, ", %.1f GB", other->memory.total * 1e-9);
+    dpari_text_print(text, ", %.1f GB", other->memory.total * 1e-9);
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
-        dpari_text_print(t, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
+        dpari_text_print(text, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
                          100.0 * plan->step.bubble);
     }
 }
@@ -1174,8 +1204,8 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
                                                  int64_t global_batch, dpar_plan_rejection *out,
                                                  int32_t room)
 {
-    const dpar_strategy *s = &plan->strategy;
-    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
+    const dpar_strategy *strategy = &plan->strategy;
+    int64_t batch = (int64_t)strategy->dp * strategy->micro_batch * strategy->micro_batches;
     int32_t k, n = 0;
     for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
         dpar_plan_rejection *r = &out[n];
@@ -1186,7 +1216,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
         dpar_status st;
         dpari_zero(r, sizeof(*r));
         dpar_text_init(&t, r->text, sizeof(r->text));
-        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
+        if (!dpari_neighbour(job, strategy, k, &r->strategy, &t)) {
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
@@ -1252,18 +1282,18 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
+DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *strategy, int32_t *to)
 {
-    to[0] = s->tp;
-    to[1] = s->cp;
-    to[2] = s->dp;
-    to[3] = s->pp;
-    to[4] = s->vp;
-    to[5] = s->ep;
-    to[6] = s->etp;
-    to[7] = s->micro_batch;
-    to[8] = s->micro_batches;
-    to[9] = s->shard;
+    to[0] = strategy->tp;
+    to[1] = strategy->cp;
+    to[2] = strategy->dp;
+    to[3] = strategy->pp;
+    to[4] = strategy->vp;
+    to[5] = strategy->ep;
+    to[6] = strategy->etp;
+    to[7] = strategy->micro_batch;
+    to[8] = strategy->micro_batches;
+    to[9] = strategy->shard;
 }
 
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
@@ -1297,44 +1327,47 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 }
 
 /* Brings the options into their ranges and switches off those without an effect for this job. */
-static void dpari_sane(const dpar_job *job, dpar_strategy *s)
+static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t i;
-    s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
-    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
-    s->schedule = dpari_within(s->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
-    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
-    s->recompute_layers =
-        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
-    s->vp = dpari_within(s->vp, 1, INT32_MAX);
-    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
-    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
-    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
-    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
-        s->offload &= 7;
+    strategy->zero = dpari_within(strategy->zero, 0, 3);
+    strategy->recompute = work->trains ? dpari_within(strategy->recompute, 0, 31) : 0;
+    strategy->recompute =
+        (strategy->recompute & 3) > 1 ? strategy->recompute & 3 : strategy->recompute;
+    strategy->schedule = dpari_within(strategy->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
+    strategy->cp_kind = dpari_within(strategy->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
+    strategy->recompute_layers = strategy->recompute == DPAR_RECOMPUTE_FULL
+                                     ? dpari_within(strategy->recompute_layers, 0, work->blocks)
+                                     : 0;
+    strategy->vp = dpari_within(strategy->vp, 1, INT32_MAX);
+    strategy->micro_batch = dpari_within(strategy->micro_batch, 1, INT32_MAX);
+    strategy->micro_batches = dpari_within(strategy->micro_batches, 1, INT32_MAX);
+    strategy->offload = job->cluster->host_bytes > 0.0 ? strategy->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(strategy->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        strategy->offload &= 7;
     }
     for (i = 0; i < 3; i++) {
-        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
+        strategy->tiles[i] = i < work->dims ? dpari_within(strategy->tiles[i], 1, INT32_MAX) : 1;
     }
-    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+    strategy->etp = work->experts > 0 ? dpari_within(strategy->etp, 1, INT32_MAX) : 1;
 }
 
 /* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
  * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t ranks, each;
     n->dp = rest;
-    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
+    n->sp = (n->sp > 0 || work->experts > 0) && n->tp > 1 && dpari_sequence_cuts(work, n);
     n->vp = n->pp > 1 ? n->vp : 1;
     n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
     ranks = n->tp * n->cp * n->dp;
     n->etp = ranks % n->etp == 0 ? n->etp : 1;
-    n->ep =
-        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    n->ep = work->experts > 0
+                ? dpari_nearest_divisor(dpari_common(work->experts, ranks / n->etp), n->ep)
+                : 1;
     if (batch > 0 && batch % n->dp == 0) {
         each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
         n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
@@ -1369,16 +1402,16 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
-    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
-                                           : 1,
-                              sane->tp, INT32_MAX, tp);
+    tps = dpari_near_divisors(
+        work->heads > 0 ? dpari_common(dpari_common(work->heads, work->hidden), rest) : 1, sane->tp,
+        INT32_MAX, tp);
     for (i = 0; i < tps; i++) {
-        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        cps = dpari_near_divisors(work->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
         for (j = 0; j < cps; j++) {
             int32_t left = rest / tp[i] / cp[j];
-            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            pps = dpari_near_divisors(left, sane->pp, work->blocks, pp);
             for (k = 0; k < pps; k++) {
                 dpar_strategy n = *sane;
                 n.tp = tp[i];
@@ -1392,17 +1425,18 @@ static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strat
     return best;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
+                                                      const dpar_strategy *strategy,
                                                       int64_t global_batch, dpar_strategy *near_one,
                                                       dpar_why *why)
 {
-    dpar_strategy sane = *s, found = *s;
+    dpar_strategy sane = *strategy, found = *strategy;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
     int64_t tiles = 1;
     double best = 0.0;
-    dpar_status st = dpari_strategy_check(job, s, global_batch, NULL, why);
+    dpar_status st = dpari_strategy_check(job, strategy, global_batch, NULL, why);
     if (st == DPAR_OK) {
-        *near_one = *s;
+        *near_one = *strategy;
         return DPAR_OK;
     }
     dpari_sane(job, &sane);
@@ -1410,12 +1444,13 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
         tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
     }
     if (tiles > 0 && gpus % tiles == 0) {
-        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+        best = dpari_search_near(job, strategy, &sane, gpus / (int32_t)tiles, global_batch, best,
+                                 &found);
     }
     for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
         int32_t parts = dpari_divisor(gpus, i);
         dpari_cut_grid(job->work, parts, sane.tiles);
-        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+        best = dpari_search_near(job, strategy, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
         return DPAR_E_NONE; /* *why has the rule that *s breaks */
@@ -1471,11 +1506,11 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
 }
 
 /* Fixes a field of a search unless it is fixed already. */
-static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
+static void dpari_size_fix(dpar_planner_desc *desc, int32_t field, int32_t *at, int32_t value)
 {
-    if (!dpari_fixed(q, field)) {
+    if (!dpari_fixed(desc, field)) {
         *at = value;
-        q->fixed_fields |= (uint32_t)1 << field;
+        desc->fixed_fields |= (uint32_t)1 << field;
     }
 }
 
@@ -1514,11 +1549,11 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
 /* Returns a number of GPUs below which not even weights, gradients and optimizer fit. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
-    const dpar_recipe *r = &job->recipe;
+    const dpar_recipe *recipe = &job->recipe;
     double limit =
         search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
-    double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
-                                     : job->work->params * r->weight;
+    double bytes = job->work->trains ? dpari_zero_bytes(recipe, job->work->params, 0, 1)
+                                     : job->work->params * recipe->weight;
     double least = bytes / limit;
     int offload =
         search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);

@@ -34,7 +34,7 @@ typedef struct dpar_plan {
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
-DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *strategy,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why);
 
@@ -111,7 +111,7 @@ typedef struct dpar_planner {
 /* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
  * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
  * search is not allowed. */
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+DPAR_API dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
 /* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
  * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
@@ -120,7 +120,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
  * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
  * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
  * strategy fits or none is legal; the message says what came nearest. */
-DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
+DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why);
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
  * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
@@ -134,16 +134,16 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_plan_rejection *out, int32_t room);
 
-/* Finds the legal strategy nearest to `s`, which is `s` itself if it is legal. Memory is not
- * considered. The nearest strategy has the fewest and smallest changes; a change of a degree counts
- * as the ratio of its values.
+/* Finds the legal strategy nearest to `strategy`, which is `strategy` itself if it is legal. Memory
+ * is not considered. The nearest strategy has the fewest and smallest changes; a change of a degree
+ * counts as the ratio of its values.
  *
  * global_batch: samples per step that the result must have; 0 if it is free.
  * near_one:     written on success only.
  *
  * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
- * rule `s` breaks. */
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+ * rule `strategy` breaks. */
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *strategy,
                                            int64_t global_batch, dpar_strategy *near_one,
                                            dpar_why *why);
 

@@ -58,20 +58,20 @@ static const double dpari_ring_merge_back = 9.0;
 static const double dpari_scores_share = 0.62;
 
 /* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
-static int dpari_is_young(const dpar_gpu *g)
+static int dpari_is_young(const dpar_gpu *gpu)
 {
-    return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
+    return gpu->generation == DPAR_GEN_HOPPER || gpu->generation == DPAR_GEN_BLACKWELL;
 }
 
-DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
                                                    DPAR_TF32,      DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
-    while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
+    while (f > DPAR_F32 && !(gpu->flops[f] > 0.0)) {
         f = next[f];
     }
-    return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
+    return gpu->flops[f] > 0.0 ? gpu->flops[f] : gpu->memory_Bps;
 }
 
 /* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
@@ -79,19 +79,19 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32
 static const double dpari_core_wave = 64.0;
 
 /* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
-static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *strategy,
                                       dpari_rates *both)
 {
-    const dpar_gpu *g = &job->cluster->gpu;
+    const dpar_gpu *gpu = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
     const dpari_generation *age = dpari_age(job->work);
-    double units = g->units > 0 ? g->units : 100.0, peak, bf16;
+    double units = gpu->units > 0 ? gpu->units : 100.0, peak, bf16;
     double products = 1.0, attention = 1.0, streams = 1.0;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
-    bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
-    if (dpari_is_young(g)) {
+    peak = dpari_matrix_peak(gpu, job->recipe.compute, job->work->element);
+    bf16 = dpari_matrix_peak(gpu, DPAR_BF16, job->work->element);
+    if (dpari_is_young(gpu)) {
         products = (double)age->products;
         attention = (double)age->attention;
         streams = (double)age->streams;
@@ -104,24 +104,24 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
-    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
-    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
+    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(gpu, DPAR_F32, job->work->element));
+    r.byte_s = 1.0 / (gpu->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
-    r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (g->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
+    r.rows = units * (gpu->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
     /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
      * wave of the other, so only the last piece loses waves, which are those over its own keys. */
     r.lost = dpari_attention_lost;
-    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
-        r.lost /= s->cp;
+    if (strategy->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
+        r.lost /= strategy->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
-    r.sequence = s->sp ? s->tp : 1.0;
-    r.routed = s->etp / r.sequence;
+    r.sequence = strategy->sp ? strategy->tp : 1.0;
+    r.routed = strategy->etp / r.sequence;
     r.narrow = 1.0;
     if (job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         if (job->recipe.compute == DPAR_F8) { /* one byte, and a scale for each 32 elements */
@@ -130,7 +130,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
             r.narrow = 0.5625 / job->work->element;
         }
     }
-    r.strategy = s;
+    r.strategy = strategy;
     r.work = job->work;
     both[0] = both[1] = r;
     both[1].flop_s = r.wide_s;
@@ -150,102 +150,107 @@ static int dpari_unaligned(double width)
 
 /* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
  * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
-static double dpari_split_sum(const dpari_rates *r, double outputs)
+static double dpari_split_sum(const dpari_rates *rates, double outputs)
 {
-    return outputs < r->wave ? outputs / r->wave : 1.0;
+    return outputs < rates->wave ? outputs / rates->wave : 1.0;
 }
 
 /* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
  * they are contiguous in memory; any number of rows will do. */
-static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
+static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
                             double share)
 {
-    double waves = rows * n / r->wave;
-    return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
+    double waves = rows * n / rates->wave;
+    return (waves + lost) * rates->wave * 2.0 * k * rates->flop_s / share;
 }
 
 /* Returns by how much tensor or expert parallelism divides the bytes of an operation. */
-static double dpari_cut(const dpari_rates *r, int32_t cut)
+static double dpari_cut(const dpari_rates *rates, int32_t cut)
 {
     switch (cut) {
-    case DPARI_CUT_SEQUENCE: return r->sequence;
+    case DPARI_CUT_SEQUENCE: return rates->sequence;
     case DPARI_CUT_COLUMN:
     case DPARI_CUT_ROW:
-    case DPARI_CUT_TENSOR: return r->strategy->tp;
-    case DPARI_CUT_EXPERT: return 1.0 / r->routed;
+    case DPARI_CUT_TENSOR: return rates->strategy->tp;
+    case DPARI_CUT_EXPERT: return 1.0 / rates->routed;
     case DPARI_CUT_EXPERT_COLUMN:
     case DPARI_CUT_EXPERT_ROW:
-    case DPARI_CUT_EXPERT_TENSOR: return r->sequence;
+    case DPARI_CUT_EXPERT_TENSOR: return rates->sequence;
     default: return 1.0;
     }
 }
 
 /* Prices a matrix product, plain, grouped or of a convolution: its forward, its data gradient and
  * its weight gradient. */
-static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                                dpari_layer_price *p)
+static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                                dpari_layer_price *price)
 {
     double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, weights;
-    double e = r->work->element;
+    double e = rates->work->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPARI_CUT_COLUMN) {
-        n /= r->strategy->tp;
+        n /= rates->strategy->tp;
     } else if (op->cut == DPARI_CUT_ROW) {
-        k /= r->strategy->tp;
+        k /= rates->strategy->tp;
     } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
-        n /= r->strategy->etp;
+        n /= rates->strategy->etp;
     } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
-        k /= r->strategy->etp;
+        k /= rates->strategy->etp;
     } else if (op->cut == DPARI_CUT_SEQUENCE) {
-        rows /= r->sequence;
+        rows /= rates->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts. If they are
          * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
          * times more. */
-        rows *= op->copies * r->work->capacity * r->routed;
+        rows *= op->copies * rates->work->capacity * rates->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
-        lost *= dpari_split_sum(r, n * k);
+        lost *= dpari_split_sum(rates, n * k);
     }
     /* sequence-parallel ranks cast their own tokens and gather afterwards */
-    p->forward +=
-        rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
-    p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
-    wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
+    price->forward += rows * k * rates->casts /
+                      (op->cut == DPARI_CUT_COLUMN ? rates->sequence : 1.0) * rates->byte_s;
+    price->backward += rows * n * rates->casts /
+                       (op->cut == DPARI_CUT_ROW ? rates->sequence : 1.0) * rates->byte_s;
+    wide = rates->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
                ? dpari_unaligned_share * share
                : share;
     share = dpari_unaligned(k) ? wide : share;
-    p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
-    p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
+    price->forward +=
+        dpari_product(rates, rows, n, k, dpari_wave_lost, wide) + rows * n * e * rates->byte_s;
+    price->backward +=
+        dpari_product(rates, rows, k, n, dpari_wave_lost, wide) + rows * k * e * rates->byte_s;
     /* the weight gradient is added to a wide accumulator, which is read and written once */
-    weights =
-        op->kind == DPARI_OP_EXPERTS ? op->params / (r->strategy->ep * r->strategy->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, lost, share) + weights * r->accumulate * r->byte_s;
+    weights = op->kind == DPARI_OP_EXPERTS
+                  ? op->params / (rates->strategy->ep * rates->strategy->etp)
+                  : n * k;
+    price->backward +=
+        dpari_product(rates, n, k, rows, lost, share) + weights * rates->accumulate * rates->byte_s;
 }
 
 /* Prices attention or a recurrence: fused attention by waves of query tiles, unfused scores as a
  * share of a product. */
-static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                                  dpari_layer_price *p)
+static void dpari_price_attention(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                                  dpari_layer_price *price)
 {
     /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
-    double flops = 2.0 * tokens * op->n * op->k / r->strategy->tp;
-    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->strategy->tp / r->rows;
+    double flops = 2.0 * tokens * op->n * op->k / rates->strategy->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / rates->strategy->tp / rates->rows;
     double t;
     if (op->kind != DPARI_OP_SCORES) {
-        t = flops * r->attention_s * (1.0 + r->lost / waves);
-        p->forward += t;
-        p->attention += t;
-        p->backward += dpari_attention_back * t;
+        t = flops * rates->attention_s * (1.0 + rates->lost / waves);
+        price->forward += t;
+        price->attention += t;
+        price->backward += dpari_attention_back * t;
         return;
     }
-    t = flops * r->flop_s / dpari_scores_share;
-    p->forward += t;
-    p->attention += t;
-    p->backward += 2.0 * t;
-    p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
+    t = flops * rates->flop_s / dpari_scores_share;
+    price->forward += t;
+    price->attention += t;
+    price->backward += 2.0 * t;
+    price->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
 /* Returns nonzero if the bits of a recomputation drop what this operation keeps, otherwise 0. */
@@ -278,65 +283,65 @@ static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 }
 
 /* Prices one operation and adds it to its layer. */
-static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
-                           dpari_layer_price *p)
+static void dpari_price_op(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
+                           dpari_layer_price *price)
 {
-    double cut = dpari_cut(r, op->cut), before = p->forward, save;
+    double cut = dpari_cut(rates, op->cut), before = price->forward, save;
     if (op->kind == DPARI_OP_ATTENTION || op->kind == DPARI_OP_SCORES ||
         op->kind == DPARI_OP_SCAN) {
-        dpari_price_attention(r, op, tokens, p);
+        dpari_price_attention(rates, op, tokens, price);
     } else if (op->kind != DPARI_OP_STREAM) {
-        dpari_price_product(r, op, tokens, p);
+        dpari_price_product(rates, op, tokens, price);
     } else if (op->n > 0.0) {
-        p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
-                                  op->touch * tokens * r->byte_s) -
-                      op->touch * tokens * r->byte_s;
+        price->forward += dpari_mostf(2.0 * op->n * op->k * tokens * rates->vector_s,
+                                      op->touch * tokens * rates->byte_s) -
+                          op->touch * tokens * rates->byte_s;
     }
-    p->forward += op->touch * tokens / cut * r->byte_s;
-    p->backward += op->touch_back * tokens / cut * r->byte_s;
+    price->forward += op->touch * tokens / cut * rates->byte_s;
+    price->backward += op->touch_back * tokens / cut * rates->byte_s;
     if (op->keep == DPARI_KEEP_SELECTIVE) {
-        p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
+        price->again[DPAR_RECOMPUTE_SELECTIVE] += price->forward - before;
     }
     if (op->kind == DPARI_OP_STREAM) {
-        p->again[DPAR_RECOMPUTE_ALTERNATE] += p->forward - before;
+        price->again[DPAR_RECOMPUTE_ALTERNATE] += price->forward - before;
     } else if (op->kind != DPARI_OP_ATTENTION) { /* every second product is kept */
-        p->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (p->forward - before);
+        price->again[DPAR_RECOMPUTE_ALTERNATE] += 0.5 * (price->forward - before);
     }
-    p->host_forward += op->kernels * r->launch_s;
-    save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPARI_CUT_EXPERT ? r->work->capacity : 1.0; /* the fullest expert's */
-    if (r->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
-        save *= dpari_narrowed(op, r->narrow);
+    price->host_forward += op->kernels * rates->launch_s;
+    save = op->save * tokens / dpari_cut(rates, op->save_cut);
+    save *= op->cut >= DPARI_CUT_EXPERT ? rates->work->capacity : 1.0; /* the fullest expert's */
+    if (rates->narrow < 1.0) { /* TransformerEngine keeps the narrow operand */
+        save *= dpari_narrowed(op, rates->narrow);
     }
-    if (r->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
-        dpari_dropped(r->strategy->recompute, op)) {
+    if (rates->strategy->recompute >= DPAR_RECOMPUTE_COUNT &&
+        dpari_dropped(rates->strategy->recompute, op)) {
         double again =
-            op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
-        p->again[DPAR_RECOMPUTE_NONE] += again;
-        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
-        p->transient = dpari_mostf(p->transient, save);
+            op->keep == DPARI_KEEP_EXPERTS ? price->forward - before : 2.0 * save * rates->byte_s;
+        price->again[DPAR_RECOMPUTE_NONE] += again;
+        price->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        price->transient = dpari_mostf(price->transient, save);
         save = 0.0;
     }
-    p->kept[DPAR_RECOMPUTE_NONE] += save;
-    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
-    p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
+    price->kept[DPAR_RECOMPUTE_NONE] += save;
+    price->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
+    price->transient = dpari_mostf(price->transient, op->transient * tokens / cut);
     if (op->cut >= DPARI_CUT_EXPERT) {
-        p->expert_params += op->params / (r->strategy->ep * r->strategy->etp);
+        price->expert_params += op->params / (rates->strategy->ep * rates->strategy->etp);
     } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
         /* the bias is not divided */
-        p->params += op->n * op->k / r->strategy->tp + (op->params - op->n * op->k);
+        price->params += op->n * op->k / rates->strategy->tp + (op->params - op->n * op->k);
     } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
                op->cut == DPARI_CUT_TENSOR) {
-        p->params += op->params / r->strategy->tp;
+        price->params += op->params / rates->strategy->tp;
     } else {
-        p->params += op->params;
+        price->params += op->params;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *strategy)
 {
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        return s->overlap;
+    if (!(strategy->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return strategy->overlap;
     }
     return dpari_age(job->work)->overlap;
 }
@@ -351,126 +356,133 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
 {
     double all;
-    if (t == NULL || n < 2) {
+    if (tally == NULL || n < 2) {
         return;
     }
-    all = kind == DPAR_CALL_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all =
+        kind == DPAR_CALL_SEND_RECV ? bytes * tally->ranks : (n - 1.0) * bytes * (tally->ranks / n);
     all *= kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0;
-    t->forward[what][kind] += all * forward;
-    t->backward[what][kind] += all * backward;
+    tally->forward[what][kind] += all * forward;
+    tally->backward[what][kind] += all * backward;
 }
 
 /* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
  * the backward. */
-static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
-                          double bytes, dpari_layer_price *p, double forward, double backward)
+static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
+                          double bytes, dpari_layer_price *price, double forward, double backward)
 {
     dpar_collective_cost c;
-    dpar_collective_predict(job->cluster, g, kind, bytes, &c);
-    p->link_forward += c.link_bytes * forward;
-    p->nic_forward += c.nic_bytes * forward;
-    p->link_backward += c.link_bytes * backward;
-    p->nic_backward += c.nic_bytes * backward;
+    dpar_collective_predict(job->cluster, group, kind, bytes, &c);
+    price->link_forward += c.link_bytes * forward;
+    price->nic_forward += c.nic_bytes * forward;
+    price->link_backward += c.link_bytes * backward;
+    price->nic_backward += c.nic_bytes * backward;
     return c.seconds;
 }
 
 /* The same, and counts the call in the tally. */
-static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
-                                  int32_t kind, double bytes, dpari_layer_price *p, double forward,
-                                  double backward)
+static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *group,
+                                  int32_t what, int32_t kind, double bytes,
+                                  dpari_layer_price *price, double forward, double backward)
 {
-    dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
-    return dpari_spend(job, g, kind, bytes, p, forward, backward);
+    dpari_tally_add(price->tally, what, kind, group->size, bytes, forward, backward);
+    return dpari_spend(job, group, kind, bytes, price, forward, backward);
 }
 
 /* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
  * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
  * more for the weight gradient. The embedding has only the forward one, the head only the backward
  * one. */
-static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_workload_layer *l, double tokens,
-                                      dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpar_workload_layer *layer, double tokens,
+                                      dpari_layer_price *price)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_cluster_group g;
-    double n = l->tp_regions, bytes = tokens * l->width_bytes, gather, reduce, forward, backward;
-    if (s->tp == 1 || l->tp_regions == 0) {
+    double n = layer->tp_regions, bytes = tokens * layer->width_bytes, gather, reduce, forward,
+           backward;
+    if (strategy->tp == 1 || layer->tp_regions == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
-    forward = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
-    backward = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    p->host_forward += forward * launch_s;
-    p->host_backward += backward * launch_s;
-    if (!s->sp) {
-        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p,
+    dpar_cluster_group_init(&g, job->cluster, strategy->tp, 1);
+    forward = layer->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    backward = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    price->host_forward += forward * launch_s;
+    price->host_backward += backward * launch_s;
+    if (!strategy->sp) {
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, price,
                                      forward, backward);
-        p->tp_forward = reduce * forward;
-        p->tp_backward = reduce * backward;
+        price->tp_forward = reduce * forward;
+        price->tp_backward = reduce * backward;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
-        double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p,
-                                     gathers, l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p,
-                                     forward, backward);
-        p->tp_forward = forward * (gather + reduce) + (l->kind == DPAR_LAYER_HEAD ? gather : 0.0);
-        p->tp_backward = backward * (2.0 * gather + reduce);
+        double gathers = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+        gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, price,
+                                     gathers, layer->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        reduce = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes,
+                                     price, forward, backward);
+        price->tp_forward =
+            forward * (gather + reduce) + (layer->kind == DPAR_LAYER_HEAD ? gather : 0.0);
+        price->tp_backward = backward * (2.0 * gather + reduce);
     }
-    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: one maximum, two sums */
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
-                        tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
+    if (layer->kind == DPAR_LAYER_HEAD &&
+        job->work->vocab > 0) { /* the loss: one maximum, two sums */
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, strategy->tp,
+                        tokens * strategy->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
-    p->tp_again = p->tp_forward;
-    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
+    price->tp_again = price->tp_forward;
+    if (dpari_overlap_of(job, strategy) & DPAR_OVERLAP_TP) {
         /* the data gradient is reduced while the weight gradient is computed */
-        double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
-        p->tp_backward -= hidden * (1.0 - dpari_contention(job));
+        double hidden = dpari_leastf(0.9 * price->tp_backward, 0.45 * price->backward);
+        price->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
 /* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
  * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
  * once in the forward and twice in the backward. */
-static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_workload_layer *l, double tokens,
-                                      dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *strategy,
+                                      const dpar_workload_layer *layer, double tokens,
+                                      dpari_layer_price *price)
 {
     dpar_cluster_group g;
-    double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
-    if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
+    double kv = tokens * layer->cp_kv_bytes / strategy->tp,
+           qo = tokens * layer->cp_qo_bytes / strategy->tp, t;
+    if (strategy->cp == 1 || layer->cp_kv_bytes <= 0.0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, s->cp, s->tp);
-    if (s->cp_kind == DPAR_CP_ULYSSES) {
+    dpar_cluster_group_init(&g, job->cluster, strategy->cp, strategy->tp);
+    if (strategy->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
-        p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
-        p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
+        price->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
+        price->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
         t = 4.0 * dpari_spend_counted(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL,
-                                      (kv + qo) / 4.0, p, 4.0, 4.0);
-        p->cp_forward = t;
-        p->cp_backward = t;
+                                      (kv + qo) / 4.0, price, 4.0, 4.0);
+        price->cp_forward = t;
+        price->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
-    if (s->cp_kind == DPAR_CP_GATHER) {
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, s->cp, kv * s->cp, 1.0,
-                        2.0);
-        p->cp_forward = t;
-        p->cp_backward = 2.0 * t;
+    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * strategy->cp, price, 1.0, 2.0);
+    if (strategy->cp_kind == DPAR_CP_GATHER) {
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, strategy->cp,
+                        kv * strategy->cp, 1.0, 2.0);
+        price->cp_forward = t;
+        price->cp_backward = 2.0 * t;
     } else {
         /* the ring passes blocks while it computes with the previous one */
-        double merge = qo * (s->cp - 1.0) /
+        double merge = qo * (strategy->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
-                        1.0, 2.0);
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
-        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
-                         dpari_ring_merge_back * merge;
+        dpari_tally_add(price->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, strategy->cp,
+                        kv * (strategy->cp - 1.0), 1.0, 2.0);
+        price->cp_forward =
+            dpari_mostf(0.15 * t, t - 0.8 * price->attention) + dpari_ring_merge * merge;
+        price->cp_backward =
+            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * price->attention) +
+            dpari_ring_merge_back * merge;
     }
 }
 
@@ -486,38 +498,39 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 
 /* Returns the number of nodes on which a token's experts can be. If routing is limited to some
  * groups of experts, these are the nodes of those groups. */
-static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
+static DPARI_COLD double dpari_routed_nodes(const dpar_workload *work, double nodes)
 {
-    const double groups = w->expert_groups;
-    if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
+    const double groups = work->expert_groups;
+    if (work->topk_groups < 1 || work->topk_groups >= work->expert_groups) {
         return nodes;
     }
-    return nodes >= groups ? nodes / groups * w->topk_groups
-                           : dpari_places_reached(nodes, w->topk_groups);
+    return nodes >= groups ? nodes / groups * work->topk_groups
+                           : dpari_places_reached(nodes, work->topk_groups);
 }
 
 /* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
  * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
  * nodes at the same time. */
-static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
-                                              double bytes, dpari_layer_price *p)
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *group,
+                                              double bytes, dpari_layer_price *price)
 {
     double sent, t;
-    dpar_cluster_group inside = *g;
+    dpar_cluster_group inside = *group;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (g->nodes < 2) {
-        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    if (group->nodes < 2) {
+        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
-    sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
-    t = dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
-    inside.size = g->per_node;
+    sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
+    t = dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, price, 2.0,
+                    2.0);
+    inside.size = group->per_node;
     inside.nodes = 1;
-    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0));
 }
 
 /* Assumed, not measured: nine tenths of the experts' messages can be hidden, and four fifths of the
@@ -527,51 +540,54 @@ static const double dpari_ep_hides = 0.8;
 
 /* Hides t seconds of messages each way behind the work of the forward and the backward. */
 static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
-                                     dpari_layer_price *p)
+                                     dpari_layer_price *price)
 {
     const double lost = 1.0 - dpari_contention(job);
-    p->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
-    p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
+    price->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
+    price->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
 /* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
  * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
  * outputs. */
-static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
-                                      const dpar_workload_layer *l, double tokens,
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *rates,
+                                      const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *p)
 {
-    const dpar_strategy *s = r->strategy;
+    const dpar_strategy *strategy = rates->strategy;
     dpar_cluster_group g;
-    double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
-    if (l->ep_bytes <= 0.0) {
+    double t = 0.0, bytes = tokens * layer->ep_bytes * job->work->capacity /
+                            (strategy->sp ? strategy->tp : 1);
+    if (layer->ep_bytes <= 0.0) {
         return;
     }
-    if (s->ep > 1) {
-        dpar_cluster_group_init(&g, job->cluster, s->ep, s->etp);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep,
-                        4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+    if (strategy->ep > 1) {
+        dpar_cluster_group_init(&g, job->cluster, strategy->ep, strategy->etp);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, strategy->ep,
+                        4.0 * (job->work->experts + (double)strategy->ep), 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, strategy->ep, 24.0, 1.0,
+                        0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, strategy->ep, bytes, 2.0,
+                        2.0);
         t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
-    if (s->etp > 1) {
-        dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
-                                 1.0, 1.0);
-        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp,
-                                 p, 1.0, 1.0);
+    if (strategy->etp > 1) {
+        dpar_cluster_group_init(&g, job->cluster, strategy->etp, 1);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER,
+                                 bytes * strategy->etp, p, 1.0, 1.0);
+        t += dpari_spend_counted(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER,
+                                 bytes * strategy->etp, p, 1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
-    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+    if (dpari_overlap_of(job, strategy) & DPAR_OVERLAP_EP) {
         dpari_hide_ep(job, t, dpari_ep_hides * p->forward, dpari_ep_hides * p->backward, p);
-    } else if (s->overlap & DPAR_OVERLAP_SHARED) {
+    } else if (strategy->overlap & DPAR_OVERLAP_SHARED) {
         dpari_layer_price shared;
         int32_t k;
         dpari_zero(&shared, sizeof(shared));
-        for (k = 0; k < l->shared_ops; k++) {
-            dpari_price_op(r, &job->work->op[l->shared + k], tokens, &shared);
+        for (k = 0; k < layer->shared_ops; k++) {
+            dpari_price_op(rates, &job->work->op[layer->shared + k], tokens, &shared);
         }
         dpari_hide_ep(job, t, shared.forward, shared.backward, p);
     }
@@ -579,36 +595,38 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
 
 /* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
  * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
-                                          const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                          const dpar_workload_layer *layer,
+                                          const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
-    for (i = 0; i < w->dims; i++) {
+    for (i = 0; i < work->dims; i++) {
         double face = 1.0;
-        for (k = 0; k < w->dims; k++) {
+        for (k = 0; k < work->dims; k++) {
             if (k != i) {
-                face *= (double)w->extent[k] / l->shrink / s->tiles[k];
+                face *= (double)work->extent[k] / layer->shrink / strategy->tiles[k];
             }
         }
-        cells += s->tiles[i] > 1 ? 2.0 * face : 0.0;
+        cells += strategy->tiles[i] > 1 ? 2.0 * face : 0.0;
     }
     return cells;
 }
 
 /* Prices the halo exchanges of a layer. */
-static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
-                                        const dpar_workload_layer *l, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
+                                        const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
     double bytes, t;
     dpar_cluster_group g;
     dpar_collective_cost c;
-    if (tiles == 1 || l->exchanges == 0) {
+    if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
-    bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
+    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
+            strategy->micro_batch / layer->exchanges;
     g.size = 2; /* an exchange is between two neighbours, not in the whole group */
     if (g.nodes > 1) {
         g.nodes = 2;
@@ -617,15 +635,15 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
         g.per_node = 2;
     }
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * l->exchanges;
-    p->halo_forward = t;
-    p->halo_backward = job->work->trains ? t : 0.0;
-    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes, l->exchanges,
-                    l->exchanges);
-    p->link_forward += c.link_bytes * l->exchanges;
-    p->nic_forward += c.nic_bytes * l->exchanges;
-    p->link_backward += c.link_bytes * l->exchanges;
-    p->nic_backward += c.nic_bytes * l->exchanges;
+    t = c.seconds * layer->exchanges;
+    price->halo_forward = t;
+    price->halo_backward = job->work->trains ? t : 0.0;
+    dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
+                    layer->exchanges, layer->exchanges);
+    price->link_forward += c.link_bytes * layer->exchanges;
+    price->nic_forward += c.nic_bytes * layer->exchanges;
+    price->link_backward += c.link_bytes * layer->exchanges;
+    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -633,57 +651,61 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 /* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
  * tally. */
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
-                              dpari_tally *tally, dpari_layer_price *p)
+                              dpari_tally *tally, dpari_layer_price *price)
 {
-    const dpar_workload *w = job->work;
-    const dpar_workload_layer *l = &w->layer[i];
-    const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
-    const dpar_strategy *s = r->strategy;
-    double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
-    double tokens = l->tokens * s->micro_batch / parts;
+    const dpar_workload *work = job->work;
+    const dpar_workload_layer *layer = &work->layer[i];
+    const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
+    const dpar_strategy *strategy = r->strategy;
+    double parts =
+        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
-    dpari_zero(p, sizeof(*p));
-    p->tally = tally;
-    for (k = 0; k < l->ops; k++) {
-        dpari_price_op(r, &w->op[l->first + k], tokens, p);
+    dpari_zero(price, sizeof(*price));
+    price->tally = tally;
+    for (k = 0; k < layer->ops; k++) {
+        dpari_price_op(r, &work->op[layer->first + k], tokens, price);
     }
-    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_MODEL_LOSS_EAGER && s->tp > 1) {
-        p->transient *= 18.0 / 14.0;
+    if (layer->kind == DPAR_LAYER_HEAD && work->loss == DPAR_MODEL_LOSS_EAGER && strategy->tp > 1) {
+        price->transient *= 18.0 / 14.0;
     }
-    p->again[DPAR_RECOMPUTE_FULL] = p->forward;
-    p->host_backward = 2.0 * p->host_forward;
-    p->send = tokens * l->width_bytes;
-    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input, as wide as its output */
-    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
-    dpari_price_tp(job, s, l, tokens, p);
-    dpari_price_cp(job, s, l, tokens, p);
-    dpari_price_ep(job, r, l, tokens, p);
-    dpari_price_halo(job, s, l, p);
-    if (!w->trains) {
-        p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
-        p->link_backward = p->nic_backward = 0.0;
+    price->again[DPAR_RECOMPUTE_FULL] = price->forward;
+    price->host_backward = 2.0 * price->host_forward;
+    price->send = tokens * layer->width_bytes;
+    price->kept[DPAR_RECOMPUTE_FULL] =
+        price->send / r->sequence; /* its input, as wide as its output */
+    price->kept[DPAR_RECOMPUTE_ALTERNATE] =
+        price->send / r->sequence + tokens * layer->alternate / strategy->tp;
+    dpari_price_tp(job, strategy, layer, tokens, price);
+    dpari_price_cp(job, strategy, layer, tokens, price);
+    dpari_price_ep(job, r, layer, tokens, price);
+    dpari_price_halo(job, strategy, layer, price);
+    if (!work->trains) {
+        price->backward = price->host_backward = price->tp_backward = price->cp_backward =
+            price->ep_backward = 0.0;
+        price->link_backward = price->nic_backward = 0.0;
     }
 }
 
 /* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
  * accumulates in place. It keeps one of each shape: of the products of every block (experts share
  * one shape), and of the head. */
-static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *strategy,
                                              int32_t kind)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     double sum = 0.0;
     int32_t i, k;
-    if (w->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !w->trains) {
+    if (work->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !work->trains) {
         return 0.0;
     }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_workload_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpari_layer_op *op = &w->op[l->first + k];
-            double cut = s->tp;
+    for (i = 0; i < work->layers; i++) {
+        const dpar_workload_layer *layer = &work->layer[i];
+        for (k = 0; layer->kind == kind && k < layer->ops; k++) {
+            const dpari_layer_op *op = &work->op[layer->first + k];
+            double cut = strategy->tp;
             if (op->cut >= DPARI_CUT_EXPERT) {
-                cut = (double)w->experts * s->etp;
+                cut = (double)work->experts * strategy->etp;
             } else if (op->cut == DPARI_CUT_NONE) {
                 cut = 1.0;
             }
@@ -693,34 +715,34 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     return sum;
 }
 
-DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *strategy,
                                        dpari_layers *out)
 {
     dpari_rates r[2];
     int32_t i;
-    dpari_rates_of(job, s, r);
+    dpari_rates_of(job, strategy, r);
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, r, i, NULL, &out->of[i]);
     }
-    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
-    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
+    out->dummies = dpari_layer_dummies(job, strategy, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, strategy, DPAR_LAYER_HEAD);
 }
 
-DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                       dpari_tally *tally)
 {
     dpari_rates r[2];
     dpari_layer_price p;
-    dpari_rates_of(job, s, r);
+    dpari_rates_of(job, strategy, r);
     dpari_price_layer(job, r, i, tally, &p);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_why *why)
 {
-    const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
-                             r->gathered, r->reduced,  r->casts};
-    int32_t i,
-        fine = r->weight > 0.0 && r->compute > DPAR_TYPE_NONE && r->compute < DPAR_FORMAT_COUNT;
+    const double bytes[7] = {recipe->weight,   recipe->gradient, recipe->master, recipe->moments,
+                             recipe->gathered, recipe->reduced,  recipe->casts};
+    int32_t i, fine = recipe->weight > 0.0 && recipe->compute > DPAR_TYPE_NONE &&
+                      recipe->compute < DPAR_FORMAT_COUNT;
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
@@ -731,30 +753,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
         why,
         "recipe: weight must be above 0, the bytes 0 to 1000, and compute=%d a format "
         "of 1 to %d, f64 to f4 (dpar_recipe_find sets all)",
-        r->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
+        recipe->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
 /* Returns how many blocks of class i are among the blocks [from, to) of the model. */
-static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
+static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t from, int64_t to)
 {
-    const dpar_workload_layer *l = &w->layer[i];
-    from = dpari_most(from, l->from);
-    to = dpari_least(to, (int64_t)l->from + l->span);
-    return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
+    const dpar_workload_layer *layer = &work->layer[i];
+    from = dpari_most(from, layer->from);
+    to = dpari_least(to, (int64_t)layer->from + layer->span);
+    return to > from ? (double)(to - from) * ((double)layer->count / layer->span) : 0.0;
 }
 
 /* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
  * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
  * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
  * over 32 x 3). */
-static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
+static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int64_t c)
 {
-    int64_t blocks = w->blocks, rest = blocks % chunks;
-    if (w->head_blocks >
+    int64_t blocks = work->blocks, rest = blocks % chunks;
+    if (work->head_blocks >
         0) { /* the head counts as so many blocks, so the last stages are shorter */
-        return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
+        return dpari_least(dpari_ceil_div((blocks + work->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
     if (rest > 0 && rest == chunks - 2) {
@@ -764,109 +786,117 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 }
 
 /* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
-DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
-                   s->schedule == DPAR_SCHEDULE_V_MIN || s->schedule == DPAR_SCHEDULE_DUALPIPEV;
-    int64_t turn = (int64_t)v * s->pp;
-    return v_shaped && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+    int v_shaped =
+        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
+        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
+    int64_t turn = (int64_t)v * strategy->pp;
+    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
 }
 
-DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     double n = 0.0;
     int32_t v;
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
-        n += dpari_blocks_within(w, i, dpari_chunk_start(w, chunks, c),
-                                 dpari_chunk_start(w, chunks, c + 1));
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
+        n += dpari_blocks_within(work, i, dpari_chunk_start(work, chunks, c),
+                                 dpari_chunk_start(work, chunks, c + 1));
     }
     return n;
 }
 
-DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy)
 {
-    return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    return dpari_chunk_of(strategy, 0, strategy->vp - 1) !=
+           (int64_t)strategy->pp * strategy->vp - 1;
 }
 
 /* Adds `count` layers of a class to a stage. again: seconds of a layer's recomputation; kept: bytes
  * that it keeps. */
-static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
-                            double count, double again, double kept)
+static void dpari_stage_add(const dpar_strategy *strategy, dpari_stage *st,
+                            const dpari_layer_price *price, double count, double again, double kept)
 {
-    st->forward += count * p->forward;
-    st->backward += count * p->backward;
+    st->forward += count * price->forward;
+    st->backward += count * price->backward;
     st->again += count * again;
-    st->host += count * (p->host_forward + p->host_backward);
-    st->tp += count * (p->tp_forward + p->tp_backward + (again > 0.0 ? p->tp_again : 0.0));
-    st->cp += count * (p->cp_forward + p->cp_backward);
-    st->ep += count * (p->ep_forward + p->ep_backward);
-    st->halo += count * (p->halo_forward + p->halo_backward);
-    st->sent += count * (p->tp_forward + p->cp_forward + p->ep_forward + p->halo_forward);
-    st->params += count * p->params;
-    st->expert_params += count * p->expert_params;
+    st->host += count * (price->host_forward + price->host_backward);
+    st->tp +=
+        count * (price->tp_forward + price->tp_backward + (again > 0.0 ? price->tp_again : 0.0));
+    st->cp += count * (price->cp_forward + price->cp_backward);
+    st->ep += count * (price->ep_forward + price->ep_backward);
+    st->halo += count * (price->halo_forward + price->halo_backward);
+    st->sent +=
+        count * (price->tp_forward + price->cp_forward + price->ep_forward + price->halo_forward);
+    st->params += count * price->params;
+    st->expert_params += count * price->expert_params;
     st->kept += count * kept;
-    st->link_bytes += count * (p->link_forward + p->link_backward);
-    st->nic_bytes += count * (p->nic_forward + p->nic_backward);
-    st->transient = dpari_mostf(st->transient, p->transient);
-    st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
-    st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
+    st->link_bytes += count * (price->link_forward + price->link_backward);
+    st->nic_bytes += count * (price->nic_forward + price->nic_backward);
+    st->transient = dpari_mostf(st->transient, price->transient);
+    st->largest = dpari_mostf(st->largest, price->params + price->expert_params);
+    st->boundary = dpari_mostf(st->boundary, price->send / strategy->tp);
 }
 
 /* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
-static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
-                              double count, double full)
+static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
+                              const dpari_layer_price *price, double count, double full)
 {
-    int32_t mode = s->recompute & 3;
+    int32_t mode = strategy->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
-        double again = p->again[mode];
-        dpari_stage_add(s, st, p, count, again, p->kept[mode]);
-        st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        double again = price->again[mode];
+        dpari_stage_add(strategy, st, price, count, again, price->kept[mode]);
+        st->tp -= again > 0.0 ? count * price->tp_again : 0.0; /* scores need no communication */
         if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
-            st->tp += 0.5 * count * p->tp_again;
-            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
-                                                           p->kept[mode]);
+            st->tp += 0.5 * count * price->tp_again;
+            st->transient =
+                dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE] -
+                                               price->kept[mode]);
         }
         return;
     }
-    dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
-    st->host += full * p->host_forward;
-    st->link_bytes += full * p->link_forward;
-    st->nic_bytes += full * p->nic_forward;
-    st->ep += full * p->ep_forward;
-    st->cp += full * p->cp_forward;
-    st->halo += full * p->halo_forward;
-    dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    dpari_stage_add(strategy, st, price, full, price->again[DPAR_RECOMPUTE_FULL],
+                    price->kept[DPAR_RECOMPUTE_FULL]);
+    st->host += full * price->host_forward;
+    st->link_bytes += full * price->link_forward;
+    st->nic_bytes += full * price->nic_forward;
+    st->ep += full * price->ep_forward;
+    st->cp += full * price->cp_forward;
+    st->halo += full * price->halo_forward;
+    dpari_stage_add(strategy, st, price, count - full, 0.0, price->kept[DPAR_RECOMPUTE_NONE]);
     /* while a layer is recomputed, all of its activations exist */
-    st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
+    st->transient = dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE]);
 }
 
 /* Adds the embedding or the head to a stage. */
-static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *strategy,
                                          const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     int32_t i;
-    for (i = 0; i < w->layers; i++) {
-        const dpari_layer_price *p = &layers->of[i];
-        if (w->layer[i].kind != kind) {
+    for (i = 0; i < work->layers; i++) {
+        const dpari_layer_price *price = &layers->of[i];
+        if (work->layer[i].kind != kind) {
             continue;
         }
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *p;
-            st->logits += p->transient;
+            dpari_layer_price head = *price;
+            st->logits += price->transient;
             head.transient = 0.0;
-            dpari_stage_add(s, st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
+                            price->kept[DPAR_RECOMPUTE_NONE]);
         } else {
-            dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
+                            price->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
-        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
-            dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
-            st->params += (double)w->vocab * w->hidden / s->tp;
+        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
+            dpari_layer_params(work, i) < (double)work->vocab * work->hidden) {
+            st->params += (double)work->vocab * work->hidden / strategy->tp;
         }
     }
 }
@@ -875,67 +905,68 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
  * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
  * single-node rows, tp 1 against 2 to 8). */
-static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
+static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double share = s->tp > 1 ? 0.75 : 0.25;
+    double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
-    const dpar_workload *w = job->work;
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    const dpar_workload *work = job->work;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     double share = 1.0;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
     st->dummies = layers->dummies;
     st->head_dummies = layers->head_dummies;
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
         st->layers +=
-            (double)(dpari_chunk_start(w, chunks, c + 1) - dpari_chunk_start(w, chunks, c));
+            (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
-        share = s->recompute_layers / st->layers;
+    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
+        share = strategy->recompute_layers / st->layers;
     }
-    for (v = 0; v < s->vp; v++) {
-        int64_t c = dpari_chunk_of(s, rank, v);
-        int64_t from = dpari_chunk_start(w, chunks, c);
-        int64_t to = dpari_chunk_start(w, chunks, c + 1);
-        for (i = 0; i < w->layers; i++) {
-            double n =
-                w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
+    for (v = 0; v < strategy->vp; v++) {
+        int64_t c = dpari_chunk_of(strategy, rank, v);
+        int64_t from = dpari_chunk_start(work, chunks, c);
+        int64_t to = dpari_chunk_start(work, chunks, c + 1);
+        for (i = 0; i < work->layers; i++) {
+            double n = work->layer[i].kind == DPAR_LAYER_BLOCK
+                           ? dpari_blocks_within(work, i, from, to)
+                           : 0.0;
             if (n > 0.0) {
-                dpari_stage_class(s, st, &layers->of[i], n, n * share);
+                dpari_stage_class(strategy, st, &layers->of[i], n, n * share);
             }
         }
         if (c == 0) {
-            dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, st);
+            dpari_stage_edges(job, strategy, layers, DPAR_LAYER_EMBED, st);
         }
         if (c == chunks - 1) {
-            dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
+            dpari_stage_edges(job, strategy, layers, DPAR_LAYER_HEAD, st);
         }
     }
-    dpari_stage_total(s, st);
+    dpari_stage_total(strategy, st);
 }
 
 /* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
  * like that of no other rank. */
-static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+static int dpari_stage_mixed(const dpar_workload *work, const dpar_strategy *strategy, int32_t rank)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
     int32_t i, v;
-    for (i = 0; i < w->layers; i++) {
-        int64_t start = w->layer[i].from;
-        for (v = 0; v < s->vp; v++) {
-            int64_t c = dpari_chunk_of(s, rank, v);
-            if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
-                start >= dpari_chunk_start(w, chunks, c) &&
-                start <= dpari_chunk_start(w, chunks, c + 1)) {
+    for (i = 0; i < work->layers; i++) {
+        int64_t start = work->layer[i].from;
+        for (v = 0; v < strategy->vp; v++) {
+            int64_t c = dpari_chunk_of(strategy, rank, v);
+            if (work->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
+                start >= dpari_chunk_start(work, chunks, c) &&
+                start <= dpari_chunk_start(work, chunks, c + 1)) {
                 return 1;
             }
         }
@@ -943,43 +974,44 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
     return 0;
 }
 
-static int32_t dpari_block_classes(const dpar_workload *w)
+static int32_t dpari_block_classes(const dpar_workload *work)
 {
     int32_t i, n = 0;
-    for (i = 0; i < w->layers; i++) {
-        n += w->layer[i].kind == DPAR_LAYER_BLOCK;
+    for (i = 0; i < work->layers; i++) {
+        n += work->layer[i].kind == DPAR_LAYER_BLOCK;
     }
     return n;
 }
 
 /* Computes the sum over all ranks, in which every layer occurs once. */
-static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *strategy,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
-    const dpar_workload *w = job->work;
-    double per_rank = (double)w->blocks / s->pp, share = 1.0;
+    const dpar_workload *work = job->work;
+    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (s->recompute_layers > 0 && per_rank > s->recompute_layers) {
-        share = s->recompute_layers / per_rank;
+    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
+        share = strategy->recompute_layers / per_rank;
     }
-    for (i = 0; i < w->layers; i++) {
-        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
-            dpari_stage_class(s, whole, &layers->of[i], w->layer[i].count,
-                              w->layer[i].count * share);
+    for (i = 0; i < work->layers; i++) {
+        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,
+                              work->layer[i].count * share);
         }
     }
-    dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
-    dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
-    dpari_stage_total(s, whole);
+    dpari_stage_edges(job, strategy, layers, DPAR_LAYER_EMBED, whole);
+    dpari_stage_edges(job, strategy, layers, DPAR_LAYER_HEAD, whole);
+    dpari_stage_total(strategy, whole);
 }
 
 /* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
  * on their side. */
-static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+static int dpari_stage_near_mixed(const dpar_workload *work, const dpar_strategy *strategy,
+                                  int32_t rank)
 {
-    return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
-           (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
+    return dpari_stage_mixed(work, strategy, rank - 1) || dpari_stage_mixed(work, strategy, rank) ||
+           (rank + 1 < strategy->pp && dpari_stage_mixed(work, strategy, rank + 1));
 }
 
 /* Returns an entry for one more stage. If the list is full, the fastest of the inner ones is
@@ -1000,19 +1032,19 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
-DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
+    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;
     for (rank = 0; rank <= last; rank++) {
-        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
-            dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
+        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
+            dpari_price_stage(job, strategy, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
             rank = last - 1; /* the ranks between are like rank 1 or shorter */
         }
     }
-    dpari_price_whole(job, s, layers, &out->whole);
+    dpari_price_whole(job, strategy, layers, &out->whole);
     out->sum_total = out->whole.total;
     out->send = 0.0;
     for (i = 0; i < job->work->layers; i++) {
@@ -1021,5 +1053,5 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         }
     }
     /* each TP rank sends its part, and the receivers gather the parts over the fast links */
-    out->send /= s->tp;
+    out->send /= strategy->tp;
 }

@@ -9,10 +9,10 @@
 #include "inner.h"
 
 /* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
-DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int32_t element);
 
 /* Returns what a run overlaps, bits DPAR_OVERLAP_*: the strategy's, or for DEFAULT the stack's. */
-DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *strategy);
 /* Returns the compute time lost per second of hidden communication. */
 DPARI_INTERNAL double dpari_contention(const dpar_job *job);
 
@@ -25,7 +25,7 @@ typedef struct dpari_tally {
 } dpari_tally;
 /* Adds a call of n ranks on a full vector of `bytes`, made `forward` times in the forward and
  * `backward` times in the backward. */
-DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
@@ -53,10 +53,10 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of the dummy weight gradients of Megatron-Core */
 } dpari_layers;
-DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *strategy,
                                        dpari_layers *out);
 /* Counts the calls of one layer of class i. */
-DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                       dpari_tally *tally);
 
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
@@ -77,16 +77,16 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
-DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
-DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
 /* Returns the v-th chunk of a rank. */
-DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
-DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s);
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
  * those around each change of class if there are blocks of several classes. If they are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
@@ -99,9 +99,9 @@ typedef struct dpari_stages {
     double sum_total;  /* seconds of one micro-batch through all of them */
     double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
-DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out);
 
 /* Checks the bytes per parameter and the format of the products. Fails with DPAR_E_ARG. */
-DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_why *why);
 #endif

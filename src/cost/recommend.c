@@ -44,21 +44,22 @@ static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
 /* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state = w->trains ? dpari_zero_bytes(&job->recipe, w->params, 0, 1)
-                        : w->params * job->recipe.weight;
-    for (i = 0; i < w->layers; i++) {
-        n.activations +=
-            dpari_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
+    n.state = work->trains ? dpari_zero_bytes(&job->recipe, work->params, 0, 1)
+                           : work->params * job->recipe.weight;
+    for (i = 0; i < work->layers; i++) {
+        n.activations += dpari_layer_saved(work, i, DPAR_RECOMPUTE_NONE) * work->layer[i].tokens *
+                         work->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
     n.gpus = dpari_cluster_gpus(job->cluster);
-    n.tp = w->heads > 0 ? n.node : 1;
-    while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
+    n.tp = work->heads > 0 ? n.node : 1;
+    while (n.tp > 1 &&
+           (n.node % n.tp != 0 || work->heads % n.tp != 0 || work->hidden % n.tp != 0)) {
         n.tp--;
     }
     if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
@@ -88,19 +89,19 @@ static int32_t dpari_kind_weight(int32_t bits)
 /* Walks all usual plans and keeps the best of each kind. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
                                                               const dpar_planner_desc *search,
-                                                              dpari_kinds *k, dpar_why *why)
+                                                              dpari_kinds *kinds, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
     dpar_planner_desc q = *search;
     dpar_status st;
-    k->n = 0;
+    kinds->n = 0;
     q.space = DPAR_SPACE_USUAL;
     q.top = &top;
     q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, job, &q, why);
-    p.kinds = k;
+    p.kinds = kinds;
     p.slack = dpari_worth_saying;
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&p, INT64_MAX, why);
@@ -109,12 +110,12 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *jo
 }
 
 /* Returns the fastest kind that has none of the bits `without`, or NULL. */
-static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t without)
+static const dpari_kind *dpari_kind_fastest(const dpari_kinds *kinds, int32_t without)
 {
     const dpari_kind *best = NULL;
     int32_t i;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         if ((x->bits & without) == 0 && (best == NULL || x->seconds < best->seconds)) {
             best = x;
         }
@@ -124,15 +125,15 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
 
 /* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
  * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
-static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
+static const dpari_kind *dpari_kind_choose(const dpari_kinds *kinds)
 {
-    const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
-    const dpari_kind *any = dpari_kind_fastest(k, 0);
+    const dpari_kind *best = dpari_kind_fastest(kinds, DPARI_KIND_POOR), *chosen = NULL;
+    const dpari_kind *any = dpari_kind_fastest(kinds, 0);
     double least = 0.0;
     int32_t i;
     best = best != NULL && best->seconds <= dpari_poor_pays * any->seconds ? best : any;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         double cost = x->seconds / best->seconds + dpari_kind_unit * dpari_kind_weight(x->bits);
         if (x->seconds <= dpari_near_best * best->seconds * (1.0 - 1e-6) &&
             (x->bits & ~best->bits & DPARI_KIND_POOR) == 0 && (chosen == NULL || cost < least)) {
@@ -145,12 +146,12 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 
 /* Returns the fastest plan that is simpler by more than an option, or NULL if there is none or it
  * is too slow to mention. */
-static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
+static const dpari_kind *dpari_kind_simpler(const dpari_kinds *kinds, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
     int32_t i;
-    for (i = 0; i < k->n; i++) {
-        const dpari_kind *x = &k->of[i];
+    for (i = 0; i < kinds->n; i++) {
+        const dpari_kind *x = &kinds->of[i];
         if (dpari_kind_weight(x->bits) + 2 <= dpari_kind_weight(than->bits) &&
             (x->bits & ~than->bits & DPARI_KIND_POOR) == 0 && x->seconds > than->seconds &&
             x->seconds < dpari_worth_saying * than->seconds &&
@@ -164,73 +165,76 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_ki
 /* ---- words ---------------------------------------------------------------------------------- */
 
 /* Appends a part of a name, with its degree if that is above 1. */
-static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
+static void dpari_name_part(dpar_text *text, const char *name, int32_t degree)
 {
-    if (t->used > 0) {
-        dpar_text_put(t, " + ");
+    if (text->used > 0) {
+        dpar_text_put(text, " + ");
     }
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     if (degree > 1) {
-        dpari_text_print(t, "=%d", degree);
+        dpari_text_print(text, "=%d", degree);
     }
 }
 
 /* Returns the name of data parallelism without sharded weights. */
-static const char *dpari_data_name(const dpar_strategy *s)
+static const char *dpari_data_name(const dpar_strategy *strategy)
 {
-    if (s->zero == 1) {
+    if (strategy->zero == 1) {
         return "DP(ZeRO-1)";
     }
-    if (s->zero != 0) {
+    if (strategy->zero != 0) {
         return "DP(ZeRO-2)";
     }
-    return s->tp * s->pp == 1 ? "DDP" : "DP";
+    return strategy->tp * strategy->pp == 1 ? "DDP" : "DP";
 }
 
 /* Writes the name of a plan, such as "TP=4 + FSDP=4", "DDP" or "domain=4 + DDP=2". */
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
-    const dpar_strategy *s = &plan->strategy;
-    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    const dpar_strategy *strategy = &plan->strategy;
+    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {
         dpari_name_part(&t, "domain", tiles);
     }
-    if (s->tp > 1) {
-        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
-                        s->tp);
+    if (strategy->tp > 1) {
+        dpari_name_part(&t,
+                        strategy->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
+                        strategy->tp);
     }
-    if (s->cp > 1) {
-        dpari_name_part(&t, s->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP", s->cp);
+    if (strategy->cp > 1) {
+        dpari_name_part(&t, strategy->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP",
+                        strategy->cp);
     }
-    if (s->pp > 1) {
-        dpari_name_part(&t, "PP", s->pp);
+    if (strategy->pp > 1) {
+        dpari_name_part(&t, "PP", strategy->pp);
     }
-    if (s->ep > 1) {
-        dpari_name_part(&t, "EP", s->ep);
+    if (strategy->ep > 1) {
+        dpari_name_part(&t, "EP", strategy->ep);
     }
-    if (s->dp > 1 && s->zero == 3) {
-        dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
-    } else if (s->dp > 1) {
-        dpari_name_part(&t, dpari_data_name(s), s->dp);
+    if (strategy->dp > 1 && strategy->zero == 3) {
+        dpari_name_part(&t, strategy->shard > 0 && strategy->shard < strategy->dp ? "HSDP" : "FSDP",
+                        strategy->dp);
+    } else if (strategy->dp > 1) {
+        dpari_name_part(&t, dpari_data_name(strategy), strategy->dp);
     }
     if (t.used == 0) {
         dpari_name_part(&t, "one GPU", 1);
     }
-    if (s->recompute == DPAR_RECOMPUTE_FULL) {
+    if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
         dpari_name_part(&t, "recompute", 1);
     }
 }
 
-static void dpari_gb(dpar_text *t, double bytes)
+static void dpari_gb(dpar_text *text, double bytes)
 {
-    dpari_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
-    dpar_text_put(t, " GB");
+    dpari_text_fixed(text, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
+    dpar_text_put(text, " GB");
 }
 
 /* Writes why one GPU is not enough, and what a GPU holds with the plan. */
-static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
+static void dpari_advice_why(const dpar_job *job, const dpari_need *need, const dpar_plan *plan,
                              char *why, size_t room)
 {
     double gpu = job->cluster->gpu.memory_bytes;
@@ -238,25 +242,25 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     dpar_text_init(&t, why, room);
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
-        dpari_gb(&t, n->state);
-        if (n->state < n->gpu) {
+        dpari_gb(&t, need->state);
+        if (need->state < need->gpu) {
             dpar_text_put(&t, ", which one GPU of ");
             dpari_gb(&t, gpu);
             dpar_text_put(&t, " holds");
-        } else if (n->state < gpu) {
+        } else if (need->state < gpu) {
             dpar_text_put(&t, ", and leave too little of one GPU's ");
             dpari_gb(&t, gpu);
         } else {
             dpar_text_put(&t, ", more than one GPU's ");
             dpari_gb(&t, gpu);
             dpar_text_put(&t, " by ");
-            dpari_gb(&t, n->state - gpu);
+            dpari_gb(&t, need->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
-    if (n->activations > n->gpu) {
+    if (need->activations > need->gpu) {
         dpar_text_put(&t, "the activations of one sample are ");
-        dpari_gb(&t, n->activations);
+        dpari_gb(&t, need->activations);
         dpar_text_put(&t, "; ");
     }
     if (plan->fits) {
@@ -279,54 +283,56 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
 }
 
 /* Sets the bit of a warning and appends its text. */
-static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
+static void dpari_warn(dpar_advice *advice, dpar_text *out, int32_t bit, const char *text)
 {
-    a->warnings |= bit;
-    dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
+    advice->warnings |= bit;
+    dpari_text_print(out, "%s%s", out->used > 0 ? " " : "", text);
 }
 
 /* Lists the common mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *search,
-                                  const dpari_need *n, dpar_advice *a)
+                                  const dpari_need *need, dpar_advice *advice)
 {
-    const dpar_strategy *s = &a->plan.strategy;
+    const dpar_strategy *strategy = &advice->plan.strategy;
     double over;
     dpar_text t;
-    dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
-    if (s->zero == 3 && s->tp == 1 && n->state + n->activations < n->gpu) {
-        dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
+    dpar_text_init(&t, advice->warning_text, sizeof(advice->warning_text));
+    if (strategy->zero == 3 && strategy->tp == 1 && need->state + need->activations < need->gpu) {
+        dpari_warn(advice, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (s->tp > 1 && dpari_over_pcie(job->cluster)) {
-        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+    if (strategy->tp > 1 && dpari_over_pcie(job->cluster)) {
+        dpari_warn(advice, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism over PCIe: every layer waits for slow links.");
-    } else if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
-        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+    } else if (strategy->tp > job->cluster->gpus_per_node && need->gpus > need->node) {
+        dpari_warn(advice, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
-    if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
-        dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
-                   a->plan.step.bubble > 0.15
+    if (strategy->pp > 1 && strategy->micro_batches < 4 * strategy->pp) {
+        dpari_warn(advice, &t, DPAR_WARN_FEW_MICRO,
+                   advice->plan.step.bubble > 0.15
                        ? "fewer than 4 micro-batches a stage: much of a step is bubble."
                        : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
-    over = a->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
-    if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
-        dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
+    over = advice->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
+    if (strategy->zero >= 1 && over > 0.5 * advice->plan.memory.total) {
+        dpari_warn(advice, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
     }
-    if (!a->plan.fits && s->zero == 0 && s->tp == 1 && s->pp == 1 && n->state > n->gpu) {
-        dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
+    if (!advice->plan.fits && strategy->zero == 0 && strategy->tp == 1 && strategy->pp == 1 &&
+        need->state > need->gpu) {
+        dpari_warn(advice, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
-    if (job->work->trains && s->dp > 1 && search->global_batch == 0) {
-        dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
+    if (job->work->trains && strategy->dp > 1 && search->global_batch == 0) {
+        dpari_warn(advice, &t, DPAR_WARN_LEARNING_RATE,
                    "the global batch grows with the GPUs: scale the learning rate with it.");
     }
 }
 
 /* Appends in words what the first kind needs and the second does not. */
-static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t bits, int32_t than)
+static DPARI_COLD void dpari_advice_saved(dpar_text *text, const char *how, int32_t bits,
+                                          int32_t than)
 {
     static const char name[9][24] = {
         "tensor parallelism",    "a cut of the sample", "a pipeline",
@@ -335,71 +341,72 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     int32_t i;
     for (i = 0; i < 9; i++) {
         if ((bits & ~than) >> i & 1) {
-            dpari_text_print(t, "%s%s", how, name[i]);
+            dpari_text_print(text, "%s%s", how, name[i]);
             how = ", ";
         }
     }
 }
 
 /* Appends "12 % slower, " or "3.1 % faster, " for a ratio of times. */
-static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
+static DPARI_COLD void dpari_advice_ratio(dpar_text *text, double ratio)
 {
     double by = 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 / ratio - 1.0);
-    dpari_text_fixed(t, by, by < 9.95);
-    dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
+    dpari_text_fixed(text, by, by < 9.95);
+    dpar_text_put(text, ratio > 1.0 ? " % slower, " : " % faster, ");
 }
 
 /* Compares another plan with the chosen one: "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a
  * pipeline". */
 static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *search,
                                           const dpari_kind *other, const dpari_kind *chosen,
-                                          const dpar_advice *a, dpar_text *t)
+                                          const dpar_advice *advice, dpar_text *text)
 {
     dpar_plan plan;
     char name[DPARI_NAME];
     double ratio = other->seconds / chosen->seconds;
     (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, a->name)) { /* they differ in options that a name does not have */
-        dpar_strategy_write(&plan.strategy, t);
+    if (dpari_same(name, advice->name)) { /* they differ in options that a name does not have */
+        dpar_strategy_write(&plan.strategy, text);
     } else {
-        dpar_text_put(t, name);
+        dpar_text_put(text, name);
     }
-    dpar_text_put(t, ": ");
-    dpari_advice_ratio(t, ratio);
-    dpari_gb(t, plan.memory.total);
-    dpar_text_put(t, " a GPU");
+    dpar_text_put(text, ": ");
+    dpari_advice_ratio(text, ratio);
+    dpari_gb(text, plan.memory.total);
+    dpar_text_put(text, " a GPU");
     if (ratio > 1.0) {
-        dpari_advice_saved(t, ", without ", chosen->bits, other->bits);
+        dpari_advice_saved(text, ", without ", chosen->bits, other->bits);
     } else {
-        dpari_advice_saved(t, ", with ", other->bits, chosen->bits);
+        dpari_advice_saved(text, ", with ", other->bits, chosen->bits);
     }
     if (other->bits & ~chosen->bits & DPARI_KIND_POOR) {
-        dpar_text_put(t, " over slow links");
+        dpar_text_put(text, " over slow links");
     }
 }
 
 /* Describes the fastest plan if it is not the chosen one, and a simpler one if there is one. */
 static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_planner_desc *search,
-                                           const dpari_kinds *k, const dpari_kind *chosen,
-                                           dpar_advice *a)
+                                           const dpari_kinds *kinds, const dpari_kind *chosen,
+                                           dpar_advice *advice)
 {
-    const dpari_kind *fastest = dpari_kind_fastest(k, 0);
-    const dpari_kind *simpler = dpari_kind_simpler(k, chosen);
+    const dpari_kind *fastest = dpari_kind_fastest(kinds, 0);
+    const dpari_kind *simpler = dpari_kind_simpler(kinds, chosen);
     dpar_text t;
-    a->slower = chosen->seconds / fastest->seconds - 1.0;
-    dpar_text_init(&t, a->fastest, sizeof(a->fastest));
+    advice->slower = chosen->seconds / fastest->seconds - 1.0;
+    dpar_text_init(&t, advice->fastest, sizeof(advice->fastest));
     if (fastest != chosen) {
-        dpari_advice_other(job, search, fastest, chosen, a, &t);
+        dpari_advice_other(job, search, fastest, chosen, advice, &t);
     }
-    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
     if (simpler != NULL) {
-        dpari_advice_other(job, search, simpler, chosen, a, &t);
+        dpari_advice_other(job, search, simpler, chosen, advice, &t);
     }
 }
 
 /* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
-static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search, dpar_advice *a)
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search,
+                              dpar_advice *advice)
 {
     dpar_advice other;
     dpar_planner_desc q = *search;
@@ -407,14 +414,14 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
     double ratio;
     q.fixed_fields = 0;
     if (search->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
-        dpari_same(other.name, a->name)) {
+        dpari_same(other.name, advice->name)) {
         return;
     }
-    dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
+    dpar_text_init(&t, advice->runner_up, sizeof advice->runner_up);
     dpari_text_print(&t, "with nothing fixed %s: ", other.name);
-    if (a->plan.fits) {
-        ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
-                a->plan.step.total;
+    if (advice->plan.fits) {
+        ratio = other.plan.step.total / other.plan.step.samples * advice->plan.step.samples /
+                advice->plan.step.total;
         dpari_advice_ratio(&t, ratio);
     }
     dpari_gb(&t, other.plan.memory.total);
@@ -422,12 +429,12 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
 }
 
 /* Finds the plan that comes nearest to fitting: the fixed one if something is fixed, otherwise one
- * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with a->plan, or
+ * that is sharded and recomputed as far as possible. Returns DPAR_E_MEMORY with advice->plan, or
  * DPAR_E_NONE if it is not legal. */
 static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *search,
-                                     const dpari_need *n, dpar_advice *a)
+                                     const dpari_need *need, dpar_advice *advice)
 {
-    const dpar_workload *w = job->work;
+    const dpar_workload *work = job->work;
     dpar_plan plan;
     dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
@@ -436,20 +443,20 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
         s = search->fixed;
         one = dpar_strategy_complete(job, &s, search->fixed_fields, search->global_batch, NULL);
         if (one == DPAR_OK) {
-            one = dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL);
+            one = dpar_plan_price(job, &s, 0, &advice->plan, NULL, NULL);
         }
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
     for (k = 0; k < 2; k++) { /* sharded over all GPUs, first without and then with TP in a node */
         dpar_strategy_init(&s);
-        s.tp = k == 1 ? n->tp : 1;
+        s.tp = k == 1 ? need->tp : 1;
         s.sp = s.tp > 1;
-        s.dp = n->gpus / s.tp;
-        s.zero = w->trains ? 3 : 0;
-        s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        s.dp = need->gpus / s.tp;
+        s.zero = work->trains ? 3 : 0;
+        s.recompute = work->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         one = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
-        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
-            a->plan = plan;
+        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || need->tp > 1)) {
+            advice->plan = plan;
             st = DPAR_E_MEMORY;
         }
     }
@@ -459,37 +466,37 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
 /* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
  * would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
-                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+                                     const dpari_need *need, dpar_advice *advice, dpar_why *why)
 {
     dpar_plan plan;
     dpar_planner_desc q = *search;
     dpar_text t;
-    if (dpari_advice_near(job, search, n, a) != DPAR_E_MEMORY) {
+    if (dpari_advice_near(job, search, need, advice) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why,
-                         "no legal strategy for %d GPUs and a global batch of %ld", n->gpus,
+                         "no legal strategy for %d GPUs and a global batch of %ld", need->gpus,
                          search->global_batch);
     }
-    dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits && a->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    if (advice->plan.fits && advice->plan.memory.upper <= job->cluster->gpu.memory_bytes) {
         return dpari_say(DPAR_E_NONE, why,
                          "no strategy for %d GPUs divides a global batch of %ld and fits; with "
                          "another batch one does",
-                         n->gpus, search->global_batch);
+                         need->gpus, search->global_batch);
     }
-    dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
-    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpari_advice_why(job, need, &advice->plan, advice->why, sizeof(advice->why));
+    dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
     dpar_text_put(&t, "state alone, sharded over all GPUs: ");
-    dpari_gb(&t, n->state / n->gpus);
+    dpari_gb(&t, need->state / need->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
-    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
-                           NULL) == DPAR_OK) {
+    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)need->gpus, INT32_MAX),
+                           &plan, NULL) == DPAR_OK) {
         const int32_t gpus = dpar_strategy_ranks(&plan.strategy);
         dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
                          (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
-    dpari_advice_warnings(job, search, n, a);
-    dpari_advice_free(job, search, a);
+    dpari_advice_warnings(job, search, need, advice);
+    dpari_advice_free(job, search, advice);
     return dpari_say(
         DPAR_E_MEMORY, why,
         search->fixed_fields != 0
@@ -498,7 +505,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
             : "the job does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as "
               "possible, "
               "the GPU has %ld GB",
-        n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+        need->gpus, (int64_t)(advice->plan.memory.upper * 1e-9 + 0.999),
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
 }
 

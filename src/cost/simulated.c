@@ -21,17 +21,18 @@ typedef struct dpari_sim_rows {
 } dpari_sim_rows;
 
 /* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
-static int dpari_sim_second_chain(const dpar_strategy *s)
+static int dpari_sim_second_chain(const dpar_strategy *strategy)
 {
-    return s->schedule == DPAR_SCHEDULE_DUALPIPE;
+    return strategy->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
 /* Returns how many micro-batches to simulate: all, or about 100,000 forwards with the last group of
  * 2 pp micro-batches complete. */
-static int32_t dpari_simulated_micros(const dpar_strategy *s)
+static int32_t dpari_simulated_micros(const dpar_strategy *strategy)
 {
-    const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
-    int64_t m = s->micro_batches;
+    const int64_t most = INT64_C(100000) / ((int64_t)strategy->pp * strategy->vp),
+                  group = 2 * (int64_t)strategy->pp;
+    int64_t m = strategy->micro_batches;
     if (m > most && m > 4 * group) {
         m -= (m - dpari_most(most, 3 * group)) / group * group;
     }
@@ -48,29 +49,29 @@ static double dpari_forward_share(const dpari_stage *st)
 /* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
  * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
  * that are recomputed in part. held_send: ns that a message adds to forward and backward. */
-static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *strategy,
                                        double held_send, dpari_sim_rows *c)
 {
     dpari_layers layers;
-    dpar_strategy each = *s;
+    dpar_strategy each = *strategy;
     int32_t r, v, i;
     each.pp = c->stages;
     each.vp = 1;
     each.schedule = DPAR_SCHEDULE_1F1B;
-    each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
-    dpari_price_layers(job, s, &layers);
-    for (r = 0; r < s->pp; r++) {
+    each.recompute_layers = (strategy->recompute_layers + strategy->vp - 1) / strategy->vp;
+    dpari_price_layers(job, strategy, &layers);
+    for (r = 0; r < strategy->pp; r++) {
         dpari_stage rank, st;
         double sum = 0.0, kept = 0.0;
-        dpari_price_stage(job, s, &layers, r, &rank);
-        for (v = 0; v < s->vp; v++) {
-            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(s, r, v), &st);
+        dpari_price_stage(job, strategy, &layers, r, &rank);
+        for (v = 0; v < strategy->vp; v++) {
+            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(strategy, r, v), &st);
             sum += st.total;
             kept += st.kept;
         }
-        for (v = 0; v < s->vp; v++) {
+        for (v = 0; v < strategy->vp; v++) {
             double scale = 1e9, share, backward;
-            i = (int32_t)dpari_chunk_of(s, r, v);
+            i = (int32_t)dpari_chunk_of(strategy, r, v);
             dpari_price_stage(job, &each, &layers, i, &st);
             scale *= sum > 0.0 ? rank.total / sum : 0.0;
             share = job->work->trains ? dpari_forward_share(&st) : 1.0;
@@ -83,7 +84,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
             c->back[i] = -c->kept[i];
         }
     }
-    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(s)); i++) {
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_second_chain(strategy)); i++) {
         c->forward[i] = c->forward[i - c->stages];
         c->input[i] = c->input[i - c->stages];
         c->weight[i] = c->weight[i - c->stages];
@@ -97,16 +98,16 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     double most = 0.0;
     int32_t r;
-    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+    if (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS) {
         return plan->memory.total;
     }
-    for (r = 0; r < s->pp; r++) {
+    for (r = 0; r < strategy->pp; r++) {
         dpar_memory_usage m;
         double more;
-        dpar_memory_stage(job, s, r, &m);
+        dpar_memory_stage(job, strategy, r, &m);
         more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEMORY_ACTIVATIONS];
         most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
     }
@@ -119,28 +120,28 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
                                                   dpari_sim_rows *chunks, dpar_timing *timing,
                                                   char *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     dpar_schedule_desc order;
     dpar_schedule schedule;
     dpar_schedule_times times;
     dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped =
-        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
+                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     /* a software stack that sends between its computations: the ranks wait meanwhile */
-    int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
+    int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
-    order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
-    order.ranks = s->pp;
+    order.rule = job->work->trains ? strategy->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
+    order.ranks = strategy->pp;
     order.micro_batches = micros;
-    order.chunks = looped || !job->work->trains ? s->vp : 0;
+    order.chunks = looped || !job->work->trains ? strategy->vp : 0;
     st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
     need = dpari_schedule_generate_bytes(&order, NULL);
-    dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
+    dpari_sim_price(job, strategy, holds ? 1e9 * send : 0.0, chunks);
     dpari_zero(&times, sizeof times);
     dpari_zero(&how, sizeof how);
     times.forward.each = chunks->forward;
@@ -162,27 +163,27 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
                                                    dpar_plan_simulation *sim, void *mem,
                                                    int64_t bytes, dpar_why *why)
 {
-    const dpar_strategy *s = &plan->strategy;
+    const dpar_strategy *strategy = &plan->strategy;
     const dpar_step_cost *step = &plan->step;
     int32_t stages, rows, micros;
     int64_t head, *at = (int64_t *)mem;
     dpari_sim_rows chunks;
     dpar_timing timing;
     double pipeline, send;
-    dpar_status st = dpari_strategy_check(job, s, 0, NULL, why);
+    dpar_status st = dpari_strategy_check(job, strategy, 0, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
     dpari_zero(sim, sizeof *sim);
     sim->total = step->total;
     sim->memory = plan->memory.total;
-    if (s->pp == 1) {
+    if (strategy->pp == 1) {
         return DPAR_OK;
     }
-    stages = s->pp * s->vp; /* not more than there are layers */
-    rows = stages * (1 + dpari_sim_second_chain(s));
-    head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
-    micros = dpari_simulated_micros(s);
+    stages = strategy->pp * strategy->vp; /* not more than there are layers */
+    rows = stages * (1 + dpari_sim_second_chain(strategy));
+    head = 5 * (int64_t)rows * 8 + strategy->pp * (int64_t)sizeof(dpar_rank_timing);
+    micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
         return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
@@ -194,7 +195,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     chunks.back = at + 3 * (int64_t)rows;
     chunks.kept = at + 4 * (int64_t)rows;
     chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
-    send = dpari_boundary_seconds(job, s);
+    send = dpari_boundary_seconds(job, strategy);
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
@@ -205,12 +206,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
         return st;
     }
     pipeline = 1e-9 * (double)timing.makespan +
-               (double)(s->micro_batches - micros) *
-                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / s->micro_batches);
-    sim->total += pipeline - s->micro_batches * step->largest_stage_s -
+               (double)(strategy->micro_batches - micros) *
+                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / strategy->micro_batches);
+    sim->total += pipeline - strategy->micro_batches * step->largest_stage_s -
                   step->term[DPAR_TIME_BUBBLE] - step->term[DPAR_TIME_PP];
     sim->slower = sim->total / step->total - 1.0;
-    sim->bubble = 1.0 - step->mean_stage_s * s->micro_batches / pipeline;
+    sim->bubble = 1.0 - step->mean_stage_s * strategy->micro_batches / pipeline;
     sim->memory = dpari_simulated_memory(job, plan, &chunks);
     sim->larger = sim->memory / plan->memory.total - 1.0;
     return DPAR_OK;

@@ -13,15 +13,15 @@
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
-DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
+DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *text, int32_t recompute)
 {
     int32_t i;
     if ((recompute & 3) > 0 || recompute == 0) {
-        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+        dpar_text_put(text, dpari_recompute_word[recompute & 3]);
     }
     for (i = 0; i < 3; i++) {
         if (recompute >> (2 + i) & 1) {
-            dpari_text_print(t, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
+            dpari_text_print(text, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
                              dpari_recompute_word[4 + i]);
         }
     }
@@ -103,21 +103,22 @@ DPAR_API const char *dpar_recipe_name(int32_t index)
     return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name,
+                                                 dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < DPARI_RECIPES; i++) {
         if (dpari_same(name, dpari_recipe[i].name)) {
-            dpari_copy_text(r->name, sizeof(r->name), name, sizeof(r->name));
-            r->weight = (double)dpari_recipe[i].weight;
-            r->gradient = (double)dpari_recipe[i].gradient;
-            r->master = (double)dpari_recipe[i].master;
-            r->moments = (double)dpari_recipe[i].moments;
-            r->gathered = (double)dpari_recipe[i].gathered;
-            r->reduced = (double)dpari_recipe[i].reduced;
-            r->compute = dpari_recipe[i].compute;
-            r->casts = dpari_recipe[i].casts;
-            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
+            dpari_copy_text(recipe->name, sizeof(recipe->name), name, sizeof(recipe->name));
+            recipe->weight = (double)dpari_recipe[i].weight;
+            recipe->gradient = (double)dpari_recipe[i].gradient;
+            recipe->master = (double)dpari_recipe[i].master;
+            recipe->moments = (double)dpari_recipe[i].moments;
+            recipe->gathered = (double)dpari_recipe[i].gathered;
+            recipe->reduced = (double)dpari_recipe[i].reduced;
+            recipe->compute = dpari_recipe[i].compute;
+            recipe->casts = dpari_recipe[i].casts;
+            recipe->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
@@ -130,14 +131,15 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-DPAR_API void dpar_strategy_init(dpar_strategy *s)
+DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
 {
-    dpari_zero(s, sizeof(*s));
-    s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
-    s->micro_batch = s->micro_batches = 1;
-    s->schedule = DPAR_SCHEDULE_1F1B;
-    s->overlap = DPAR_OVERLAP_DEFAULT;
-    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
+    dpari_zero(strategy, sizeof(*strategy));
+    strategy->tp = strategy->cp = strategy->dp = strategy->pp = strategy->vp = strategy->ep =
+        strategy->etp = 1;
+    strategy->micro_batch = strategy->micro_batches = 1;
+    strategy->schedule = DPAR_SCHEDULE_1F1B;
+    strategy->overlap = DPAR_OVERLAP_DEFAULT;
+    strategy->tiles[0] = strategy->tiles[1] = strategy->tiles[2] = 1;
 }
 
 static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
@@ -167,28 +169,28 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
     switch (field) {
-    case DPAR_STRATEGY_FIELD_TP: return &s->tp;
-    case DPAR_STRATEGY_FIELD_SP: return &s->sp;
-    case DPAR_STRATEGY_FIELD_CP: return &s->cp;
-    case DPAR_STRATEGY_FIELD_CP_KIND: return &s->cp_kind;
-    case DPAR_STRATEGY_FIELD_DP: return &s->dp;
-    case DPAR_STRATEGY_FIELD_SHARD: return &s->shard;
-    case DPAR_STRATEGY_FIELD_ZERO: return &s->zero;
-    case DPAR_STRATEGY_FIELD_PP: return &s->pp;
-    case DPAR_STRATEGY_FIELD_VP: return &s->vp;
-    case DPAR_STRATEGY_FIELD_SCHEDULE: return &s->schedule;
-    case DPAR_STRATEGY_FIELD_EP: return &s->ep;
-    case DPAR_STRATEGY_FIELD_ETP: return &s->etp;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &s->micro_batch;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &s->micro_batches;
-    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &s->recompute;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return &s->offload;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return &s->overlap;
-    case DPAR_STRATEGY_FIELD_TILES: return s->tiles;
-    default: return &s->recompute_layers;
+    case DPAR_STRATEGY_FIELD_TP: return &strategy->tp;
+    case DPAR_STRATEGY_FIELD_SP: return &strategy->sp;
+    case DPAR_STRATEGY_FIELD_CP: return &strategy->cp;
+    case DPAR_STRATEGY_FIELD_CP_KIND: return &strategy->cp_kind;
+    case DPAR_STRATEGY_FIELD_DP: return &strategy->dp;
+    case DPAR_STRATEGY_FIELD_SHARD: return &strategy->shard;
+    case DPAR_STRATEGY_FIELD_ZERO: return &strategy->zero;
+    case DPAR_STRATEGY_FIELD_PP: return &strategy->pp;
+    case DPAR_STRATEGY_FIELD_VP: return &strategy->vp;
+    case DPAR_STRATEGY_FIELD_SCHEDULE: return &strategy->schedule;
+    case DPAR_STRATEGY_FIELD_EP: return &strategy->ep;
+    case DPAR_STRATEGY_FIELD_ETP: return &strategy->etp;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &strategy->micro_batch;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &strategy->micro_batches;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &strategy->recompute;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return &strategy->offload;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return &strategy->overlap;
+    case DPAR_STRATEGY_FIELD_TILES: return strategy->tiles;
+    default: return &strategy->recompute_layers;
     }
 }
 
@@ -272,7 +274,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
 }
 
 /* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
-static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
+static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
 {
     int32_t value = -1, least = 0;
     switch (field) {
@@ -290,10 +292,10 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         break;
     case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
     case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
-    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, strategy->tiles) == 0;
     default: value = dpari_read_count(v, n); break;
     }
-    *dpari_field_at(s, field) = value;
+    *dpari_field_at(strategy, field) = value;
     return value >= least;
 }
 
@@ -377,88 +379,89 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, int64_t v)
 {
-    dpari_text_print(t, ",%s=%ld", name, v);
+    dpari_text_print(text, ",%s=%ld", name, v);
 }
 
-DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
+                                     int32_t offload)
 {
     static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
                                         {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     for (i = 0; i < 6; i++) {
         if ((bits >> i & 1) && word[offload][i][0] != 0) {
-            dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
+            dpari_text_print(text, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
-    dpar_text_put(t, n == 0 ? "none" : "");
+    dpar_text_put(text, n == 0 ? "none" : "");
 }
 
-DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles)
 {
-    dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
+    dpari_text_print(text, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
-        dpari_text_print(t, "x%d", tiles[2]);
+        dpari_text_print(text, "x%d", tiles[2]);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar_text *text)
 {
-    dpari_text_print(t, "dp=%d", s->dp);
-    if (s->shard > 0 && s->shard < s->dp) {
-        dpari_write_pair(t, "shard", s->shard);
+    dpari_text_print(text, "dp=%d", strategy->dp);
+    if (strategy->shard > 0 && strategy->shard < strategy->dp) {
+        dpari_write_pair(text, "shard", strategy->shard);
     }
-    dpari_write_pair(t, "zero", s->zero);
-    dpari_write_pair(t, "tp", s->tp);
-    if (s->tp > 1) {
-        dpari_write_pair(t, "sp", s->sp);
+    dpari_write_pair(text, "zero", strategy->zero);
+    dpari_write_pair(text, "tp", strategy->tp);
+    if (strategy->tp > 1) {
+        dpari_write_pair(text, "sp", strategy->sp);
     }
-    if (s->cp > 1) {
-        dpari_write_pair(t, "cp", s->cp);
-        dpari_text_print(t, ",cp_kind=%s", dpari_cp_name(s->cp_kind));
+    if (strategy->cp > 1) {
+        dpari_write_pair(text, "cp", strategy->cp);
+        dpari_text_print(text, ",cp_kind=%s", dpari_cp_name(strategy->cp_kind));
     }
-    dpari_write_pair(t, "pp", s->pp);
-    if (s->pp > 1) {
-        dpari_write_pair(t, "vp", s->vp);
-        dpari_text_print(t, ",schedule=%s", dpar_schedule_name(s->schedule));
+    dpari_write_pair(text, "pp", strategy->pp);
+    if (strategy->pp > 1) {
+        dpari_write_pair(text, "vp", strategy->vp);
+        dpari_text_print(text, ",schedule=%s", dpar_schedule_name(strategy->schedule));
     }
-    if (s->ep * s->etp > 1) {
-        dpari_write_pair(t, "ep", s->ep);
-        dpari_write_pair(t, "etp", s->etp);
+    if (strategy->ep * strategy->etp > 1) {
+        dpari_write_pair(text, "ep", strategy->ep);
+        dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (s->tiles[0] * s->tiles[1] * s->tiles[2] > 1) {
-        dpar_text_put(t, ",tiles=");
-        dpari_write_tiles(t, s->tiles);
+    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+        dpar_text_put(text, ",tiles=");
+        dpari_write_tiles(text, strategy->tiles);
     }
-    dpari_write_pair(t, "mbs", s->micro_batch);
-    dpari_write_pair(t, "m", s->micro_batches);
-    if (s->recompute != DPAR_RECOMPUTE_NONE) {
-        dpar_text_put(t, ",recompute=");
-        dpari_write_recompute(t, s->recompute);
+    dpari_write_pair(text, "mbs", strategy->micro_batch);
+    dpari_write_pair(text, "m", strategy->micro_batches);
+    if (strategy->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(text, ",recompute=");
+        dpari_write_recompute(text, strategy->recompute);
     }
-    if (s->recompute_layers > 0) {
-        dpari_write_pair(t, "recompute_layers", s->recompute_layers);
+    if (strategy->recompute_layers > 0) {
+        dpari_write_pair(text, "recompute_layers", strategy->recompute_layers);
     }
-    if (s->offload != 0) {
-        dpari_write_bits(t, ",offload=", s->offload, 1);
+    if (strategy->offload != 0) {
+        dpari_write_bits(text, ",offload=", strategy->offload, 1);
     }
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        dpari_write_bits(t, ",overlap=", s->overlap, 0);
+    if (!(strategy->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_write_bits(text, ",overlap=", strategy->overlap, 0);
     }
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
-DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy)
 {
     int64_t n = 1;
-    int32_t i, ok = s->tp > 0 && s->cp > 0 && s->dp > 0 && s->pp > 0;
-    ok = ok && dpari_mul(n, s->tp, &n) && dpari_mul(n, s->cp, &n) && n <= INT32_MAX;
-    ok = ok && dpari_mul(n, s->dp, &n) && n <= INT32_MAX && dpari_mul(n, s->pp, &n);
+    int32_t i, ok = strategy->tp > 0 && strategy->cp > 0 && strategy->dp > 0 && strategy->pp > 0;
+    ok = ok && dpari_mul(n, strategy->tp, &n) && dpari_mul(n, strategy->cp, &n) && n <= INT32_MAX;
+    ok = ok && dpari_mul(n, strategy->dp, &n) && n <= INT32_MAX && dpari_mul(n, strategy->pp, &n);
     for (i = 0; i < 3; i++) {
-        ok = ok && n <= INT32_MAX && s->tiles[i] > 0 && dpari_mul(n, s->tiles[i], &n);
+        ok = ok && n <= INT32_MAX && strategy->tiles[i] > 0 && dpari_mul(n, strategy->tiles[i], &n);
     }
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
@@ -480,7 +483,7 @@ static DPARI_PRINTF(4, 5) dpar_status
 }
 
 /* Reports the first field that is out of its range. */
-static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
+static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, int32_t *rule,
                                                  dpar_why *why)
 {
     /* `most` is 0 if there is no limit */
@@ -499,7 +502,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                  {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
                  {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                  {DPAR_STRATEGY_FIELD_SP, 0, 1}};
-    dpar_strategy given = *s;
+    dpar_strategy given = *strategy;
     const char *name;
     size_t i;
     int32_t v;
@@ -522,69 +525,73 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
 }
 
 /* Checks that every field is in its range. */
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
                                                   dpar_why *why)
 {
-    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
-        s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
-        s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1) {
-        return dpari_refuse_field(s, rule, why);
+    if (strategy->tp < 1 || strategy->cp < 1 || strategy->dp < 1 || strategy->pp < 1 ||
+        strategy->vp < 1 || strategy->ep < 1 || strategy->etp < 1 || strategy->micro_batch < 1 ||
+        strategy->micro_batches < 1 || strategy->recompute_layers < 0 || strategy->shard < 0 ||
+        strategy->zero < 0 || strategy->zero > 3 || strategy->sp < 0 || strategy->sp > 1) {
+        return dpari_refuse_field(strategy, rule, why);
     }
-    if (s->schedule == 0) {
+    if (strategy->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
             "schedule=0: set a schedule, such as DPAR_SCHEDULE_1F1B (dpar_strategy_init does)");
     }
-    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
-        s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
-        s->cp_kind >= DPAR_CP_KIND_COUNT) {
+    if (strategy->recompute < 0 || strategy->recompute > 31 ||
+        (strategy->recompute > 3 && (strategy->recompute & 3) > 1) || strategy->schedule < 1 ||
+        strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
+        strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist", s->recompute,
-                            s->schedule, s->cp_kind);
+                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s)
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
-    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
-           s->tiles[2];
+    return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
+           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
 }
 
-DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
 {
-    int64_t parts = (int64_t)s->tp * s->cp;
-    return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
+    int64_t parts = (int64_t)strategy->tp * strategy->cp;
+    return work->heads > 0 && parts > 0 && (int64_t)work->tokens % parts == 0;
 }
 
 /* Checks that tp divides heads and hidden size, and that sequence parallelism divides the tokens.
  * There may be fewer key-value heads than tp, because ranks can hold copies of them. */
-static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
-                                                 int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
+                                                 const dpar_strategy *strategy, int32_t *rule,
+                                                 dpar_why *why)
 {
-    if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
+    if (strategy->tp > 1 && work->heads > 0 && work->heads % strategy->tp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d does not divide %d attention heads", s->tp, w->heads);
+                            "tp=%d does not divide %d attention heads", strategy->tp, work->heads);
     }
-    if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
+    if (strategy->tp > 1 && work->kv_heads > 0 && work->kv_heads % strategy->tp != 0 &&
+        strategy->tp % work->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d and %d key-value heads: neither divides the other", s->tp,
-                            w->kv_heads);
+                            "tp=%d and %d key-value heads: neither divides the other", strategy->tp,
+                            work->kv_heads);
     }
-    if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
+    if (strategy->tp > 1 && (work->hidden < 1 || work->hidden % strategy->tp != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=%d does not divide hidden=%d", s->tp, w->hidden);
+                            "tp=%d does not divide hidden=%d", strategy->tp, work->hidden);
     }
-    if (s->sp && (s->tp == 1 || w->heads == 0)) {
+    if (strategy->sp && (strategy->tp == 1 || work->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism (sp=1) needs tp > 1 and a model with attention "
                             "(tp=%d)",
-                            s->tp);
+                            strategy->tp);
     }
-    if (s->sp && !dpari_sequence_cuts(w, s)) {
+    if (strategy->sp && !dpari_sequence_cuts(work, strategy)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", s->tp, s->cp,
-                            (int64_t)w->tokens);
+                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", strategy->tp,
+                            strategy->cp, (int64_t)work->tokens);
     }
     return DPAR_OK;
 }
@@ -598,137 +605,148 @@ static int dpari_v_shaped(int32_t schedule)
 
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
-static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
-                                                   int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
+                                                   const dpar_strategy *strategy, int32_t *rule,
+                                                   dpar_why *why)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    int looped =
-        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
+    int64_t chunks = (int64_t)strategy->pp * strategy->vp;
+    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
+                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute must be none, because the job has no backward");
     }
-    if (s->recompute_layers > 0 &&
-        (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
+    if (strategy->recompute_layers > 0 &&
+        (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_OPTION, why,
             "recompute_layers=%d needs recompute=full and must be at most %d layers",
-            s->recompute_layers, w->blocks);
+            strategy->recompute_layers, work->blocks);
     }
-    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
+    if (strategy->pp > 1 && chunks > work->blocks && (work->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=%d x vp=%d needs at least as many layers, the model has %d", s->pp,
-                            s->vp, w->blocks);
+                            "pp=%d x vp=%d needs at least as many layers, the model has %d",
+                            strategy->pp, strategy->vp, work->blocks);
     }
-    if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
+                                                               strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
-                            s->vp, s->pp);
+                            strategy->vp, strategy->pp);
     }
-    if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
+    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks per rank: vp=2, not %d", s->vp);
+                            "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }
-    if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
-        (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
+    if (strategy->schedule == DPAR_SCHEDULE_INTERLEAVED && strategy->pp > 1 &&
+        (strategy->vp < 2 ||
+         strategy->micro_batches % dpari_most(1, strategy->micro_batches / strategy->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "interleaving needs vp >= 2 (vp=%d) and m=%d micro-batches in equal "
                             "rounds of at least pp=%d",
-                            s->vp, s->micro_batches, s->pp);
+                            strategy->vp, strategy->micro_batches, strategy->pp);
     }
-    if (s->pp > 1 &&
-        (s->schedule == DPAR_SCHEDULE_DUALPIPE || s->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
-        (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
-                                          (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+    if (strategy->pp > 1 &&
+        (strategy->schedule == DPAR_SCHEDULE_DUALPIPE ||
+         strategy->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
+        (strategy->micro_batches < 2 * strategy->pp ||
+         (strategy->schedule == DPAR_SCHEDULE_DUALPIPE &&
+          (strategy->pp % 2 != 0 || strategy->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "DualPipe needs m >= 2 pp, and unless it is DualPipeV an even m and "
                             "pp: m=%d, pp=%d",
-                            s->micro_batches, s->pp);
+                            strategy->micro_batches, strategy->pp);
     }
     return DPAR_OK;
 }
 
 /* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
  * of the sequence, so that causal attention is the same work on every rank. */
-static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
-                                                  int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *work,
+                                                  const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
-    int64_t tokens = (int64_t)w->tokens;
-    if (s->cp > 1 && w->heads == 0) {
+    int64_t tokens = (int64_t)work->tokens;
+    if (strategy->cp > 1 && work->heads == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d: the model has no sequence",
-                            s->cp);
+                            strategy->cp);
     }
-    if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
+    if (strategy->cp > 1 && strategy->cp_kind == DPAR_CP_RING &&
+        tokens % (2 * (int64_t)strategy->cp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
                             "ring attention: 2 cp = %ld does not divide %ld tokens",
-                            2 * (int64_t)s->cp, tokens);
+                            2 * (int64_t)strategy->cp, tokens);
     }
-    if (s->cp > 1 && tokens % s->cp != 0) {
+    if (strategy->cp > 1 && tokens % strategy->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
-                            s->cp, tokens);
+                            strategy->cp, tokens);
     }
-    if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
+    if (strategy->cp > 1 && strategy->cp_kind == DPAR_CP_ULYSSES &&
+        (work->heads / strategy->tp) % strategy->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves", s->cp,
-                            w->heads / s->tp, s->tp);
+                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves",
+                            strategy->cp, work->heads / strategy->tp, strategy->tp);
     }
     return DPAR_OK;
 }
 
 /* Checks that ep divides the experts, and ep x etp the ranks of a stage. */
-static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
-                                                  int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
+                                                  const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
-    int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
-    if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
+    int64_t ranks = (int64_t)strategy->tp * strategy->cp * strategy->dp;
+    if ((strategy->ep > 1 || strategy->etp > 1) && work->experts == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep=%d, etp=%d: the model has no experts", s->ep, s->etp);
+                            "ep=%d, etp=%d: the model has no experts", strategy->ep, strategy->etp);
     }
-    if (s->ep > 1 && w->experts % s->ep != 0) {
+    if (strategy->ep > 1 && work->experts % strategy->ep != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=%d does not divide %d experts",
-                            s->ep, w->experts);
+                            strategy->ep, work->experts);
     }
-    if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
+    if ((strategy->ep > 1 || strategy->etp > 1) &&
+        ranks % ((int64_t)strategy->ep * strategy->etp) != 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_EP, why,
             "ep x etp = %ld does not divide the %ld ranks of a stage (tp x cp x dp)",
-            (int64_t)s->ep * s->etp, ranks);
+            (int64_t)strategy->ep * strategy->etp, ranks);
     }
-    if (w->experts > 0 && s->tp > 1 &&
-        s->sp == 0) { /* without SP every TP rank would route every token */
+    if (work->experts > 0 && strategy->tp > 1 &&
+        strategy->sp == 0) { /* without SP every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
-                            w->experts);
+                            "tp=%d with %d experts needs sequence parallelism: sp=1", strategy->tp,
+                            work->experts);
     }
     return DPAR_OK;
 }
 
 /* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
  * the halo of its neighbour, which must not reach beyond it. */
-static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
-                                                int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *work,
+                                                const dpar_strategy *strategy, int32_t *rule,
+                                                dpar_why *why)
 {
     int32_t i, k;
-    if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
+    if (strategy->tiles[0] < 1 || strategy->tiles[1] < 1 || strategy->tiles[2] < 1) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "tiles must be at least 1: %dx%dx%d", s->tiles[0], s->tiles[1],
-                            s->tiles[2]);
+                            "tiles must be at least 1: %dx%dx%d", strategy->tiles[0],
+                            strategy->tiles[1], strategy->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
-        if (s->tiles[i] > 1 && i >= w->dims) {
+        if (strategy->tiles[i] > 1 && i >= work->dims) {
             return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                 "%d tiles along axis %d, but the model's grid has %d axes",
-                                s->tiles[i], i, w->dims);
+                                strategy->tiles[i], i, work->dims);
         }
-        for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
-            int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
-            if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
+        for (k = 0; strategy->tiles[i] > 1 && k < work->layers; k++) {
+            int64_t cells = work->extent[i] / work->layer[k].shrink / strategy->tiles[i];
+            if (work->layer[k].exchanges > 0 && cells < dpari_most(2, work->layer[k].reach)) {
                 return dpari_refuse(
                     rule, DPAR_STRATEGY_RULE_TILES, why,
                     "%d tiles along an axis of %ld cells leave %ld cells each in some layer: a "
                     "tile needs 2, and all of its neighbour's halo",
-                    s->tiles[i], w->extent[i], cells);
+                    strategy->tiles[i], work->extent[i], cells);
             }
         }
     }
@@ -736,52 +754,53 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 }
 
 /* Checks shards, the global batch and offloading. */
-static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *strategy,
                                                int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     int64_t batch = 0;
-    if (s->shard > 0 && s->dp % s->shard != 0) {
+    if (strategy->shard > 0 && strategy->dp % strategy->shard != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=%d does not divide dp=%d",
-                            s->shard, s->dp);
+                            strategy->shard, strategy->dp);
     }
-    if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
+    if (!dpari_mul((int64_t)strategy->dp * strategy->micro_batch, strategy->micro_batches,
+                   &batch)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp=%d x mbs=%d x m=%d is too large", s->dp, s->micro_batch,
-                            s->micro_batches);
+                            "dp=%d x mbs=%d x m=%d is too large", strategy->dp,
+                            strategy->micro_batch, strategy->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
                             "dp x mbs x m = %ld samples per step, but the global batch is %ld",
                             batch, global_batch);
     }
-    if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
+    if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload needs the host's memory: add host=GB to the machine");
     }
-    if (s->offload < 0 || s->offload > 15 ||
-        ((s->offload & DPAR_OFFLOAD_NVME) &&
-         (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
+    if (strategy->offload < 0 || strategy->offload > 15 ||
+        ((strategy->offload & DPAR_OFFLOAD_NVME) &&
+         (!(job->cluster->nvme_Bps > 0.0) || !(strategy->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
             "offload=%d must be 0 to 15; NVMe (8) needs the optimizer (1) and nvme=GB/s "
             "of the machine",
-            s->offload);
+            strategy->offload);
     }
     return DPAR_OK;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
-                                                           const dpar_strategy *s,
+                                                           const dpar_strategy *strategy,
                                                            int64_t global_batch, int32_t *rule,
                                                            dpar_why *why)
 {
-    const dpar_workload *w = job->work;
-    int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
-    dpar_status st = dpari_check_degrees(s, rule, why);
+    const dpar_workload *work = job->work;
+    int32_t ranks = dpar_strategy_ranks(strategy), gpus = dpari_cluster_gpus(job->cluster);
+    dpar_status st = dpari_check_degrees(strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_tiles(w, s, rule, why);
+    st = dpari_check_tiles(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -796,34 +815,34 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
                             "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs", ranks,
                             gpus);
     }
-    st = dpari_check_tensor(w, s, rule, why);
+    st = dpari_check_tensor(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_pipeline(w, s, rule, why);
+    st = dpari_check_pipeline(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_context(w, s, rule, why);
+    st = dpari_check_context(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_experts(w, s, rule, why);
+    st = dpari_check_experts(work, strategy, rule, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_check_data(job, s, global_batch, rule, why);
+    st = dpari_check_data(job, strategy, global_batch, rule, why);
     if (st == DPAR_OK && rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_NONE;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
                                                        uint32_t named, int64_t batch, dpar_why *why)
 {
     const int32_t gpus = dpari_cluster_gpus(job->cluster);
-    dpar_strategy one = *s;
+    dpar_strategy one = *strategy;
     int32_t model;
     one.dp = 1;
     model = dpar_strategy_ranks(&one); /* 0 if a degree is below 1 or they exceed 2^31 - 1 */
@@ -833,12 +852,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
                              "tp x cp x pp x tiles = %d ranks do not divide the cluster's %d GPUs",
                              model, gpus);
         }
-        s->dp = gpus / model;
+        strategy->dp = gpus / model;
     }
-    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
-        s->micro_batch > 0) {
-        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && strategy->dp > 0 &&
+        strategy->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)strategy->dp * strategy->micro_batch);
+        strategy->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
     }
     return DPAR_OK;
 }

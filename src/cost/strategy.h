@@ -67,7 +67,7 @@ typedef struct dpar_recipe {
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy of the weights inside nodes, which shard= describes) */
-DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name, dpar_why *why);
 /* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
  * Static text. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
@@ -93,7 +93,7 @@ typedef struct dpar_strategy {
 
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
  * recomputation, the schedule 1F1B, default overlap. O(1). */
-DPAR_API void dpar_strategy_init(dpar_strategy *s);
+DPAR_API void dpar_strategy_init(dpar_strategy *strategy);
 /* The fields of a strategy. Masks of fields, such as `named`, have bit 1 << DPAR_STRATEGY_FIELD_x.
  */
 enum {
@@ -126,16 +126,16 @@ enum {
  *      overlap=dp+tp,tiles=2x2"
  *
  * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
- * Fails with DPAR_E_PARSE if the text cannot be read; *s is then unchanged. */
-DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
+ * Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
  * "dp=2,zero=1,tp=8,sp=1,pp=4,...". Fields that have their default are left out. O(fields). */
-DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
+DPAR_API void dpar_strategy_write(const dpar_strategy *strategy, dpar_text *text);
 
 /* Returns the number of ranks of a strategy, tp x cp x dp x pp x tiles, or 0 if a degree is below 1
  * or the product exceeds 2^31 - 1. O(1). */
-DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy);
 
 /* A job: the workload, the machine, and the bytes per parameter. */
 typedef struct dpar_job {
@@ -151,8 +151,8 @@ typedef struct dpar_job {
  * per step; 0 if it is free.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
-DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
-                                            int64_t batch, dpar_why *why);
+DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
+                                            uint32_t named, int64_t batch, dpar_why *why);
 
 /* The rules of a legal strategy. The planner counts by rule what it rejects. */
 enum {

@@ -292,13 +292,13 @@ typedef struct dpar_model {
 
 /* Builds the workload of a model.
  *
- * w:   the result; undefined on failure.
- * m:   the model.
- * seq: tokens per sample; 0 selects m->seq.
+ * work:  the result; undefined on failure.
+ * model: the model.
+ * seq:   tokens per sample; 0 selects model->seq.
  *
  * O(layer classes). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the model is not allowed:
  * no heads, a hidden size that the heads do not divide, ... The message has the numbers. */
-DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
+DPAR_API dpar_status dpar_workload_init(dpar_workload *work, const dpar_model *model, int32_t seq,
                                         dpar_why *why);
 
 #endif

@@ -220,6 +220,18 @@ static void test_said(void)
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
         CHECK_INT(strstr(why.text, " must be at most ") != NULL, 1);
     }
+    CHECK_INT(dpar_model_find(&u, "mixtral-8x7b", NULL), DPAR_OK);
+    u.capacity = 0.5;
+    CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "capacity must be 0 or a finite number of at least 1");
+    u.capacity = 1.0;
+    CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&u, "grid:4x4x4,halo=2", 17, NULL), DPAR_OK);
+    u.halo = INT32_MAX; /* wider than every axis that exists, and than what follows in the struct */
+    for (u.dims = 4; u.dims > 0; u.dims = u.dims == 4 ? INT32_MAX : 0) {
+        CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
+        CHECK_INT(strncmp(why.text, "a grid has 1 to 3 axes, not ", 28), 0);
+    }
     m.family = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the model has no family: set family, such as DPAR_MODEL_FAMILY_GPT");
