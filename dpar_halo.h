@@ -7251,13 +7251,6 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     if (status != DPAR_OK) {
         return status;
     }
-    if (grid->shapes_known == DPARI_GX_SHAPES) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: its arrays have more than %d different shapes (a shape is a type and a "
-            "field)",
-            (int32_t)DPARI_GX_SHAPES);
-    }
     if (!adding->attached) {
         if (grid->mem != comm->mem) {
             return dpari_wrong(
@@ -7299,9 +7292,16 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     }
     status = dpari_gx_known(grid, adding->fresh, known);
     if (status != DPAR_OK) {
-        (void)dpari_repeat(status, why, comm->why.text);
+        return dpari_repeat(status, why, comm->why.text);
     }
-    return status;
+    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* so it is on all ranks */
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: its arrays have more than %d different shapes (a shape is a type and a "
+            "field)",
+            (int32_t)DPARI_GX_SHAPES);
+    }
+    return DPAR_OK;
 }
 
 /* Adds the caller's array at `at`, or one from the communicator. Returns its address, or NULL. */

@@ -990,6 +990,27 @@ static int64_t of_a_type(dpar_comm *c)
     return mistakes;
 }
 
+/* A grid knows 256 shapes. Once it has them, arrays of these shapes are still added, and one of
+ * another shape is refused on all ranks. */
+static void many_shapes(dpar_comm *c)
+{
+    static const int32_t types[4] = {DPAR_F64, DPAR_F32, DPAR_I64, DPAR_I32};
+    dpar_grid *g = ring(c, 0);
+    dpar_grid_field f;
+    memset(&f, 0, sizeof f);
+    for (int k = 0; k < 256; k++) {
+        f.components = 1 + k / 4;
+        CHECK(dpar_grid_array(g, types[k % 4], &f) != NULL);
+    }
+    f.components = 65;
+    CHECK(dpar_grid_array(g, DPAR_F64, &f) == NULL);
+    CHECK_INT(c->status, DPAR_OK);
+    says(c->why.text, "more than 256 different shapes");
+    f.components = 7;
+    CHECK(dpar_grid_array(g, DPAR_F32, &f) != NULL);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
 /* ---- the communicator is closed before its grid ---- */
 
 static void closed_before(dpar_comm *c)
@@ -1187,6 +1208,9 @@ static int each(dpar_comm *c, void *arg)
     refused_strides(c);
     mistakes += refused_places(c);
     mistakes += of_a_type(c);
+    if (c->size <= 2) {
+        many_shapes(c);
+    }
     closed_before(c);
     pictures(c);
     another_call(c);
