@@ -5400,8 +5400,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* ---- conversions ------------------------------------------------------------------------------
- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 #if DPARI_KERN_VECTOR
 enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
@@ -5786,8 +5785,7 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
     }
 }
 
-/* ---- rows and scaling -------------------------------------------------------------------------
- */
+/* ---- rows and scaling ------------------------------------------------------------------------ */
 
 #if DPARI_KERN_VECTOR
 /* Rounds four f64 to f32. */
@@ -6070,8 +6068,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
     }
 }
 
-/* ---- searching for NaN and infinity -----------------------------------------------------------
- */
+/* ---- searching for NaN and infinity ---------------------------------------------------------- */
 
 /* True if all bits of the exponent are set, as in NaN and infinity. */
 static int dpari_kern_odd(const unsigned char *at, int32_t type)
@@ -7597,8 +7594,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
  * when it has been closed (engine.h). It does not depend on any engine: it calls every engine
  * through the table dpar_engine. */
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
@@ -7736,8 +7732,7 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *text, int32_t kind, in
     }
 }
 
-/* ---- which arguments each kind uses -----------------------------------------------------------
- */
+/* ---- which arguments each kind uses ---------------------------------------------------------- */
 
 DPARI_API int dpari_kind_reduces(int32_t kind)
 {
@@ -7786,8 +7781,7 @@ DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
@@ -7982,8 +7976,7 @@ static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
     return dpari_check_memory(comm, call);
 }
 
-/* ---- counting the bytes sent to other ranks ----------------------------------------------------
- */
+/* ---- counting the bytes sent to other ranks -------------------------------------------------- */
 
 /* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *comm, const dpar_call *call)
@@ -8037,8 +8030,7 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
     return s;
 }
 
-/* ---- dispatch ---------------------------------------------------------------------------------
- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
@@ -8190,8 +8182,7 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
-/* ---- operations that post their messages step by step (engine.h) ------------------------------
- */
+/* ---- operations that post their messages step by step (engine.h) ----------------------------- */
 
 DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation)
 {
@@ -8214,8 +8205,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
     }
 }
 
-/* ---- the operations: each describes its arguments in a dpar_call ------------------------------
- */
+/* ---- the operations: each describes its arguments in a dpar_call ----------------------------- */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
@@ -8396,8 +8386,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_
     return dpari_post(comm, &call, work);
 }
 
-/* ---- groups, closed communicators, memory, reports --------------------------------------------
- */
+/* ---- groups, closed communicators, memory, reports ------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key,
                                                 dpar_comm **out)
@@ -8798,7 +8787,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
     return dpari_agree_pair(comm, st, NULL, 0, who, why);
 }
 
-/* ---- facts ---------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
@@ -9018,8 +9007,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
     return st;
 }
 
-/* ---- reporting wrong calls --------------------------------------------------------------------
- */
+/* ---- reporting wrong calls ------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *comm, dpar_status st, const char *form,
                                                   va_list *list)
@@ -9165,8 +9153,7 @@ static int64_t dpari_in_units(int64_t bytes, int64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- segments ---------------------------------------------------------------------------------
- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
 {
@@ -9745,8 +9732,7 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
     DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
-/* ---- life and death ---------------------------------------------------------------------------
- */
+/* ---- life and death -------------------------------------------------------------------------- */
 
 /* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
 static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
@@ -9873,8 +9859,7 @@ DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *w
     dpari_put_end(text, record);
 }
 
-/* ---- extents ----------------------------------------------------------------------------------
- */
+/* ---- extents --------------------------------------------------------------------------------- */
 
 static int64_t dpari_part_begin(const dpari_world *world)
 {
@@ -10030,8 +10015,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
     return n + 1;
 }
 
-/* ---- the heap of this rank --------------------------------------------------------------------
- */
+/* ---- the heap of this rank ------------------------------------------------------------------- */
 
 /* Allocations from this size on check the free memory. */
 #define DPARI_ASK_FROM (INT64_C(4) << 20)
@@ -10298,8 +10282,7 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
     dpari_extent_rest(world, number);
 }
 
-/* ---- joining ----------------------------------------------------------------------------------
- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t dpari_view_bytes(const dpari_world *world)
 {
@@ -10611,8 +10594,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     return status;
 }
 
-/* ---- flight recorder --------------------------------------------------------------------------
- */
+/* ---- flight recorder ------------------------------------------------------------------------- */
 
 /* Copies a record that another rank may be writing or reading at the same time. The copy is made
  * word by word with atomic accesses, so that no word is half old and half new. */
@@ -10769,8 +10751,7 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *w
  * (halo, points) for one peer, with the same deadline and messages. Called by collectives.c, p2p.c,
  * shm.c, and by the exchanges of dpar_halo.h and dpar_points.h. */
 
-/* ---- the memory that follows a member ---------------------------------------------------------
- */
+/* ---- the memory that follows a member -------------------------------------------------------- */
 
 static int64_t dpari_table_bytes(const dpari_world *world)
 {
@@ -10796,8 +10777,7 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank)
     return behind + 2 * dpari_table_bytes(group->world);
 }
 
-/* ---- how it breaks ----------------------------------------------------------------------------
- */
+/* ---- how it breaks --------------------------------------------------------------------------- */
 
 DPARI_API dpar_status dpari_group_broken(dpari_group *group)
 {
@@ -10856,8 +10836,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, 
     return 1;
 }
 
-/* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
- */
+/* ---- which ranks continue (dpari_vote) ------------------------------------------------------- */
 
 DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *group, uint64_t word)
 {
@@ -10908,8 +10887,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 DPARI_API DPARI_COLD void dpari_put_place(dpar_text *text, const dpari_group *group)
 {
@@ -11126,8 +11104,7 @@ DPARI_API DPARI_COLD double dpari_quiet(double timeout)
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
-/* ---- an exchange waits for one of its peers ---------------------------------------------------
- */
+/* ---- an exchange waits for one of its peers -------------------------------------------------- */
 
 DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
                                                  int32_t peer)
@@ -11257,8 +11234,7 @@ DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpa
     }
 }
 
-/* ---- clusters ---------------------------------------------------------------------------------
- */
+/* ---- clusters -------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
 {
@@ -11320,8 +11296,7 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables)
     }
 }
 
-/* ---- data in `up` and `down` ------------------------------------------------------------------
- */
+/* ---- data in `up` and `down` ----------------------------------------------------------------- */
 
 /* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
  * none. */
@@ -11353,8 +11328,7 @@ DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *group, const dpa
     return lead < 0 || lead == group->comm.rank ? NULL : group->member[lead]->down.payload;
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static uint64_t *dpari_gate_up(const dpari_group *group, const dpar_work *work, int32_t rank,
                                int32_t which)
@@ -11590,8 +11564,7 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other -----------------------------------------------
- */
+/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
 
 /* Bytes of an element. */
 static int64_t dpari_unit(const dpar_call *call)
@@ -11713,8 +11686,7 @@ static int dpari_gives_any(const dpari_group *group, const dpar_call *call)
            call->root == group->comm.rank;
 }
 
-/* ---- fingerprints -----------------------------------------------------------------------------
- */
+/* ---- fingerprints ---------------------------------------------------------------------------- */
 
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
@@ -11741,8 +11713,7 @@ static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *cal
     return (uint32_t)(h >> 32);
 }
 
-/* ---- waiting for words ------------------------------------------------------------------------
- */
+/* ---- waiting for words ----------------------------------------------------------------------- */
 
 /* Tests whether the words of all ranks have reached the target. If not, group->blocker
  * becomes the first rank whose word has not reached it. */
@@ -11774,8 +11745,7 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work 
                      (uint64_t)coll->target) < 0;
 }
 
-/* ---- entering ---------------------------------------------------------------------------------
- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
 /* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
  */
@@ -12129,8 +12099,7 @@ static int dpari_last_words(dpari_group *group, dpar_work *work)
     return came;
 }
 
-/* ---- all input is readable --------------------------------------------------------------------
- */
+/* ---- all input is readable ------------------------------------------------------------------- */
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
  * stores would take three times as long. */
@@ -12207,8 +12176,7 @@ static void dpari_inline_take(dpari_group *group, const dpar_work *work)
     }
 }
 
-/* ---- reductions on offers ---------------------------------------------------------------------
- */
+/* ---- reductions on offers -------------------------------------------------------------------- */
 
 /* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
 static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
@@ -12291,8 +12259,7 @@ static dpari_offers dpari_survey(const dpari_group *group, const dpar_work *work
     return all;
 }
 
-/* ---- method cma: a reduction that reads through the kernel ------------------------------------
- */
+/* ---- method cma: a reduction that reads through the kernel ----------------------------------- */
 
 /* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
 static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_work *work,
@@ -12371,8 +12338,7 @@ static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* ---- moves (operations that do not reduce) on offers ------------------------------------------
- */
+/* ---- moves (operations that do not reduce) on offers ----------------------------------------- */
 
 static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work, int32_t from,
                                        int64_t gives, int64_t takes)
@@ -12477,8 +12443,7 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
     return DPAR_OK;
 }
 
-/* ---- method chunks ----------------------------------------------------------------------------
- */
+/* ---- method chunks --------------------------------------------------------------------------- */
 
 /* Returns the buffer in the slots of a rank that chunk `step` uses. */
 static char *dpari_buffer(const dpari_group *group, const dpari_coll *coll, int32_t rank,
@@ -12676,8 +12641,7 @@ static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* ---- choosing the method ----------------------------------------------------------------------
- */
+/* ---- choosing the method --------------------------------------------------------------------- */
 
 /* Publishes that this rank is done with the memory of the others. The collective ends once all are.
  */
@@ -13014,8 +12978,7 @@ DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
     dpari_os_unmap(p2p, p2p->bytes);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
@@ -13085,8 +13048,7 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpa
     p2p->open--;
 }
 
-/* ---- notes ------------------------------------------------------------------------------------
- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 /* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
  * again. Returns NULL if there is no memory. */
@@ -13158,8 +13120,7 @@ static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before,
     }
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 {
@@ -13176,8 +13137,7 @@ static void dpari_p2p_copy_large(const dpari_world *world, void *to, const void 
                     bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
 
-/* ---- writing into a channel -------------------------------------------------------------------
- */
+/* ---- writing into a channel ------------------------------------------------------------------ */
 
 /* Makes the channel to the peer if there is none yet. */
 static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *link, int32_t peer)
@@ -13414,8 +13374,7 @@ static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- a message is matched with its receive ----------------------------------------------------
- */
+/* ---- a message is matched with its receive --------------------------------------------------- */
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
  * from rank 1, tag 3: rank 1 sent 8 f32". */
@@ -13556,8 +13515,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
     }
 }
 
-/* ---- reading a channel ------------------------------------------------------------------------
- */
+/* ---- reading a channel ----------------------------------------------------------------------- */
 
 /* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
 static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
@@ -13754,8 +13712,7 @@ static void dpari_p2p_drain(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- messages of a rank to itself -------------------------------------------------------------
- */
+/* ---- messages of a rank to itself ------------------------------------------------------------ */
 
 static void dpari_p2p_meet_self(dpari_p2p *p2p, dpar_work *from, dpar_work *to)
 {
@@ -13786,8 +13743,7 @@ static void dpari_p2p_self(dpari_p2p *p2p, dpari_p2p_link *link, uint32_t comm, 
     }
 }
 
-/* ---- the functions of p2p.h -------------------------------------------------------------------
- */
+/* ---- the functions of p2p.h ------------------------------------------------------------------ */
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
  * message. */
@@ -13977,8 +13933,7 @@ static dpari_shm *dpari_shm_of(dpar_comm *comm)
     return (dpari_shm *)(void *)comm;
 }
 
-/* ---- locks: only with a progress thread -------------------------------------------------------
- */
+/* ---- locks: only with a progress thread ------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *node)
 {
@@ -14004,8 +13959,7 @@ static void dpari_unlock(dpari_node *node)
     }
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* True if the operation waits for this rank. */
 static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
@@ -14126,8 +14080,7 @@ static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double 
     return DPAR_OK;
 }
 
-/* ---- progress ---------------------------------------------------------------------------------
- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 /* Ends an operation with this status. */
 static void dpari_work_done(dpari_shm *shm, dpar_work *work, dpar_status status)
@@ -14317,8 +14270,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
     return work->status;
 }
 
-/* ---- the engine's functions -------------------------------------------------------------------
- */
+/* ---- the engine's functions ------------------------------------------------------------------ */
 
 /* The number of this rank's next operation, which numbers its messages. */
 static int64_t dpari_flights_of(const dpari_world *world)
@@ -14509,8 +14461,7 @@ static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *tex
     dpari_group_break(dpari_group_of(comm), status, text);
 }
 
-/* ---- the progress thread ----------------------------------------------------------------------
- */
+/* ---- the progress thread --------------------------------------------------------------------- */
 
 static void *dpari_progress_main(void *arg)
 {
@@ -14553,8 +14504,7 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
     return DPAR_OK;
 }
 
-/* ---- report -----------------------------------------------------------------------------------
- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
 enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
@@ -14618,8 +14568,7 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
     dpari_put_unread(out, world);
 }
 
-/* ---- making and closing communicators ---------------------------------------------------------
- */
+/* ---- making and closing communicators -------------------------------------------------------- */
 
 /* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
  * is the last sequence number that the member has used. */
@@ -16063,8 +16012,7 @@ typedef struct dpari_host {
     int32_t *place;          /* [size] 1 + the guest of this rank; 0 if it has not arrived */
 } dpari_host;
 
-/* ---- names, messages, sockets -----------------------------------------------------------------
- */
+/* ---- names, messages, sockets ---------------------------------------------------------------- */
 
 /* 64-bit FNV-1a, continued from h. */
 DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
@@ -16285,8 +16233,7 @@ static void dpari_meet_sweep(void)
     }
 }
 
-/* ---- rank 0 -----------------------------------------------------------------------------------
- */
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
  * process of the same job that has not ended yet; if none answers, it is an old file, which is
@@ -16689,8 +16636,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     return status;
 }
 
-/* ---- the other ranks --------------------------------------------------------------------------
- */
+/* ---- the other ranks ------------------------------------------------------------------------- */
 
 /* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
@@ -17903,8 +17849,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
  * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
  * the first different element by bisection, with one all-reduce for each bit of the count. */
 
-/* ---- the error exit ----------------------------------------------------------------------------
- */
+/* ---- the error exit -------------------------------------------------------------------------- */
 
 /* Writes a line to stderr in one piece, after what the program has printed so far. */
 static void dpari_main_write(dpar_text *text)
@@ -17973,8 +17918,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
     return 1;
 }
 
-/* ---- main -------------------------------------------------------------------------------------
- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 /* Prints "heat: " and the message, where heat is the name of the program. */
 static void dpari_main_says(const char *program, const char *text)
@@ -18224,8 +18168,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
     return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
 }
 
-/* ---- two calls in a main that was serial ------------------------------------------------------
- */
+/* ---- two calls in a main that was serial ----------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
                                                     const dpar_world_desc *options,
@@ -18287,8 +18230,7 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     return 0;
 }
 
-/* ---- reductions of one number -----------------------------------------------------------------
- */
+/* ---- reductions of one number ---------------------------------------------------------------- */
 
 /* Returns NaN if the all-reduce fails. */
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *comm, double x, int32_t op)

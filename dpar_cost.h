@@ -2178,7 +2178,7 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
  * other numbers. Otherwise a chip that comes late in the text would overwrite numbers that were
  * given before it. */
 
-/* ---- chips ---------------------------------------------------------------------------------- */
+/* ---- chips ----------------------------------------------------------------------------------- */
 
 /* The name and the source of each chip. dpari_gpu has the numbers of the chips in the same order:
  *
@@ -2299,7 +2299,7 @@ static const struct {
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
-/* ---- machines ------------------------------------------------------------------------------- */
+/* ---- machines -------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
  * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
@@ -2401,7 +2401,7 @@ static const struct {
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
-/* ---- calibration ---------------------------------------------------------------------------- */
+/* ---- calibration ----------------------------------------------------------------------------- */
 
 /* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
  * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
@@ -2529,7 +2529,7 @@ static void dpari_cluster_power(dpar_cluster *cluster)
     }
 }
 
-/* ---- finding a preset ----------------------------------------------------------------------- */
+/* ---- finding a preset ------------------------------------------------------------------------ */
 
 /* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
  * index is negative. */
@@ -2723,7 +2723,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const c
     return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 /* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
@@ -3275,7 +3275,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const c
     return st;
 }
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Returns 1 if v is positive and at most `limit`, so that no product of such numbers overflows. */
 static int dpari_positive(double v, double limit)
@@ -3388,7 +3388,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32
  *
  * The planner (price.c and step.c) calls it for each group of ranks of a plan. */
 
-/* ---- groups on the machine ------------------------------------------------------------------ */
+/* ---- groups on the machine ------------------------------------------------------------------- */
 
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
                                       int32_t n, int32_t stride)
@@ -3409,7 +3409,7 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
     group->sharing = (int32_t)dpari_most(1, node / group->per_node);
 }
 
-/* ---- the predictor -------------------------------------------------------------------------- */
+/* ---- the predictor --------------------------------------------------------------------------- */
 
 /* NCCL has two protocols. The simple protocol reaches the whole bandwidth but pays 1.6 latencies
  * per step for its fences. The quick protocol pays one latency, because it sends flags with the
@@ -3768,7 +3768,7 @@ static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_gro
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-/* ---- measured calls ------------------------------------------------------------------------- */
+/* ---- measured calls -------------------------------------------------------------------------- */
 
 /* Returns the measured time at a size. It interpolates linearly between the points, extrapolates
  * beyond the last one, and returns the time of the first point for fewer bytes. */
@@ -3869,7 +3869,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
  * The numbers of an operation are those of the whole layer and of one token. price.c divides them
  * by the degrees of parallelism. */
 
-/* ---- software stacks, names, sums over the list ----------------------------------------- */
+/* ---- software stacks, names, sums over the list ---------------------------------------------- */
 
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
@@ -4056,7 +4056,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     return DPAR_OK;
 }
 
-/* ---- building ---------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 /* Appends a class of `count` equal layers without operations. Returns NULL if count is 0 or the
  * table is full. */
@@ -4966,7 +4966,7 @@ static void dpari_build_grid(dpar_workload *work, const dpar_model *model)
     layer->exchanges = 1;
 }
 
-/* ---- from model to workload --------------------------------------------------------------- */
+/* ---- from model to workload ------------------------------------------------------------------ */
 
 static int dpari_is_transformer(int32_t family)
 {
@@ -5406,7 +5406,7 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *work, const dp
  * overwrites them with the members, and derives what is still missing. What had to be assumed or
  * left out is written to dpar_model.note. */
 
-/* ---- presets: the same text form that users write ------------------------------------------- */
+/* ---- presets: the same text form that users write -------------------------------------------- */
 
 /* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
  * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
@@ -5574,7 +5574,7 @@ DPAR_API const char *dpar_model_name(int32_t index)
     return row;
 }
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* The keys of the text form: first the integer fields of dpar_model, which a config.json may set
  * too, then the other fields. */
@@ -5708,7 +5708,7 @@ static int32_t *dpari_model_field(dpar_model *model, int32_t key)
     return (int32_t *)(void *)model + dpari_model_at[key];
 }
 
-/* ---- words, and the nearest one ------------------------------------------------------------- */
+/* ---- words, and the nearest one -------------------------------------------------------------- */
 
 static const char *dpari_family_name(int32_t family)
 {
@@ -5754,7 +5754,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     return dpari_say(DPAR_E_PARSE, why, "%s was expected", text);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 /* Returns 1 if a letter is in a list of letters, otherwise 0. */
 static int dpari_spells_one(char letter, const char *letters)
@@ -6106,7 +6106,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *n
     return st;
 }
 
-/* ---- config.json ---------------------------------------------------------------------------- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 /* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
  * values holds both: first the numbers, then the members that are true or false, then the lists and
@@ -7742,7 +7742,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     return dpari_config_finish(model, &state, why);
 }
 
-/* ---- any of these texts --------------------------------------------------------------------- */
+/* ---- any of these texts ---------------------------------------------------------------------- */
 
 /* Returns 1 if a text begins like JSON, after a byte order mark and blanks, otherwise 0. */
 static int dpari_model_is_json(const char *text, size_t bytes)
@@ -7824,7 +7824,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 /* Strategies: the recipes, the text form, and the rules that a legal strategy obeys. The planner
  * checks every strategy that it prices with dpari_strategy_check. */
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* The names of DPAR_RECOMPUTE_*: the four values, then the bits. */
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
@@ -7880,7 +7880,7 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
     return rule >= 0 && rule < DPAR_STRATEGY_RULE_COUNT ? name[rule] : "?";
 }
 
-/* ---- recipes -------------------------------------------------------------------------------- */
+/* ---- recipes --------------------------------------------------------------------------------- */
 
 /* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
  * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
@@ -7946,7 +7946,7 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *recipe, const char
                      name);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
 {
@@ -8194,7 +8194,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
     return DPAR_OK;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, int64_t v)
 {
@@ -8269,7 +8269,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
     }
 }
 
-/* ---- rules ---------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy)
 {
@@ -8728,7 +8728,7 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
     return dpari_leastf(n, m);
 }
 
-/* ---- terms ---------------------------------------------------------------------------------- */
+/* ---- terms ----------------------------------------------------------------------------------- */
 
 /* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
@@ -9205,7 +9205,7 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
     return term >= 0 && term < DPAR_TIME_COUNT ? name[term] : "?";
 }
 
-/* ---- data parallelism ----------------------------------------------------------------------- */
+/* ---- data parallelism ------------------------------------------------------------------------ */
 
 /* The messages of data parallelism. */
 typedef struct dpari_data {
@@ -9364,7 +9364,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *strategy,
     cost->dp_bytes = d.link_bytes + d.nic_bytes;
 }
 
-/* ---- optimizer and offload ------------------------------------------------------------------ */
+/* ---- optimizer and offload ------------------------------------------------------------------- */
 
 /* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
  * its norm, then for the update), master and moments are read and written, the weight is written. A
@@ -9418,7 +9418,7 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strat
     }
 }
 
-/* ---- pipeline ------------------------------------------------------------------------------- */
+/* ---- pipeline -------------------------------------------------------------------------------- */
 
 /* Returns the idle time of filling and draining the pipeline, as a share of the time of a
  * micro-batch through all stages but one. These are the schedules' closed forms for input and
@@ -9523,7 +9523,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     cost->bubble = fill / (m * slow->total + fill + cost->term[DPAR_TIME_PP]);
 }
 
-/* ---- the step ------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Sets the terms that are sums over the stages. */
 static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *stages,
@@ -9821,7 +9821,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
  * Compute runs at a share of the peak that depends on the shape. Communication is priced by
  * dpar_collective_predict. */
 
-/* ---- one operation -------------------------------------------------------------------------- */
+/* ---- one operation --------------------------------------------------------------------------- */
 
 /* The rates and divisors that every operation of a layer needs, computed once. */
 typedef struct dpari_rates {
@@ -10166,7 +10166,7 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
                : job->cluster->cal.value[DPAR_CAL_CONTENTION];
 }
 
-/* ---- communication of a layer --------------------------------------------------------------- */
+/* ---- communication of a layer ---------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
@@ -10458,7 +10458,7 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
-/* ---- layers --------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
  * tally. */
@@ -10568,7 +10568,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *reci
         recipe->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
-/* ---- stages --------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 /* Returns how many blocks of class i are among the blocks [from, to) of the model. */
 static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t from, int64_t to)
@@ -10954,7 +10954,7 @@ DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
  * The neighbours of a plan, the nearest legal strategy and the smallest machine follow at the end.
  */
 
-/* ---- one configuration ---------------------------------------------------------------------- */
+/* ---- one configuration ----------------------------------------------------------------------- */
 
 /* Returns tenths of a GB, rounded up. */
 static int64_t dpari_tenths(double bytes)
@@ -11025,7 +11025,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     return dpari_plan_too_big(job, &plan->memory, why);
 }
 
-/* ---- the axes of the walk ------------------------------------------------------------------- */
+/* ---- the axes of the walk -------------------------------------------------------------------- */
 
 /* The axes of the odometer. The prices of the layers depend on these options only. */
 enum {
@@ -11265,7 +11265,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
              (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
-/* ---- keeping the best ----------------------------------------------------------------------- */
+/* ---- keeping the best ------------------------------------------------------------------------ */
 
 /* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
  * Of equal plans the one found first stays in front. */
@@ -11340,7 +11340,7 @@ static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
     planner->front[i] = *plan;
 }
 
-/* ---- the inner walk ------------------------------------------------------------------------- */
+/* ---- the inner walk -------------------------------------------------------------------------- */
 
 /* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
@@ -11907,7 +11907,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
     planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
@@ -12000,7 +12000,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
         (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
 }
 
-/* ---- neighbours ----------------------------------------------------------------------------- */
+/* ---- neighbours ------------------------------------------------------------------------------ */
 
 /* The changes that make neighbours. Each has two directions: down, then up. */
 enum {
@@ -12169,7 +12169,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
     return n;
 }
 
-/* ---- nearest legal -------------------------------------------------------------------------- */
+/* ---- nearest legal --------------------------------------------------------------------------- */
 
 enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
 
@@ -12393,7 +12393,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
     return DPAR_OK;
 }
 
-/* ---- smallest machine ----------------------------------------------------------------------- */
+/* ---- smallest machine ------------------------------------------------------------------------ */
 
 /* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
  * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
@@ -12552,7 +12552,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
  * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
  * of the file puts the result into words. */
 
-/* ---- what the job needs --------------------------------------------------------------------- */
+/* ---- what the job needs ---------------------------------------------------------------------- */
 
 /* The numbers that decide what fits. */
 typedef struct dpari_need {
@@ -12610,7 +12610,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
     return n;
 }
 
-/* ---- kinds ---------------------------------------------------------------------------------- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 /* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
  * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
@@ -12704,7 +12704,7 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *kinds, const dpar
     return best;
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* Appends a part of a name, with its degree if that is above 1. */
 static void dpari_name_part(dpar_text *text, const char *name, int32_t degree)
@@ -13372,7 +13372,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
  * which copies them twice. */
 enum { DPARI_HALO_LONG = 64 };
 
-/* ---- one rank ------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 /* What one rank receives, and the time of its copies. */
 typedef struct dpari_halo_sum {
@@ -13533,7 +13533,7 @@ static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo
     grid->seconds = dpari_mostf(grid->seconds, grid->copy_s + grid->network_s);
 }
 
-/* ---- grids ---------------------------------------------------------------------------------- */
+/* ---- grids ----------------------------------------------------------------------------------- */
 
 /* Checks that the parts multiply to the ranks, and that the strides order the axes: the fastest
  * axis has stride 1, and each other one the product of the parts of all faster axes. */
@@ -13732,7 +13732,7 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 /* Writes plans as a table, in full, as CSV, JSON and SVG. All formats are appended to a dpar_text,
  * which counts what does not fit, so a caller can measure a report and then allocate it. */
 
-/* ---- pieces --------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *text, double s)
@@ -13768,7 +13768,7 @@ DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
     return work->tokens <= 1.0 ? "images" : "cells";
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 /* A letter and an ANSI colour for each time term. */
 static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
@@ -13979,7 +13979,7 @@ static void dpari_report_line(dpar_text *text, const dpar_plan_draw_desc *desc)
                      desc->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
-/* ---- one plan in full ----------------------------------------------------------------------- */
+/* ---- one plan in full ------------------------------------------------------------------------ */
 
 /* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *text, const char *name, double v, double whole, double unit,
@@ -14051,7 +14051,7 @@ static void dpari_report_explain(dpar_text *text, const dpar_plan_draw_desc *des
     dpar_text_put(text, " of communication hidden behind compute\n");
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *text, const char *s)
@@ -14325,7 +14325,7 @@ static void dpari_report_json(dpar_text *text, const dpar_plan_draw_desc *desc)
     dpar_text_put(text, "}\n");
 }
 
-/* ---- CSV ------------------------------------------------------------------------------------ */
+/* ---- CSV ------------------------------------------------------------------------------------- */
 
 static void dpari_report_csv(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
@@ -14356,7 +14356,7 @@ static void dpari_report_csv(dpar_text *text, const dpar_plan_draw_desc *desc)
     }
 }
 
-/* ---- SVG ------------------------------------------------------------------------------------ */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* Okabe and Ito's colours, which can be distinguished with any colour vision, and tints of them. */
 static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
@@ -14543,7 +14543,7 @@ static void dpari_report_svg(dpar_text *text, const dpar_plan_draw_desc *desc)
     dpar_text_put(text, "</svg>\n");
 }
 
-/* ---- the call ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *desc,
                                                int32_t format, dpar_why *why)
@@ -14566,7 +14566,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_
  * reads precision, model, machine and strategies in this order. dpar_plan_search also prices the
  * strategy of evaluate= or searches. The command plan passes its options on as such words. */
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* The options. The first three take numbers. */
 enum {
@@ -14712,7 +14712,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
                      (int32_t)(a->length[DPARI_ASK_ATTENTION]), attention);
 }
 
-/* ---- the request ---------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 /* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
@@ -14840,7 +14840,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     return DPAR_OK;
 }
 
-/* ---- the result ----------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 /* Prices the strategy of evaluate=. Without the option batch the strategy may have any batch. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)

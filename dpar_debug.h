@@ -346,8 +346,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_check
     or compile with -D_GNU_SOURCE
 #endif
 
-/* ---- reading the machine ----------------------------------------------------------------------
- */
+/* ---- reading the machine --------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
 {
@@ -774,8 +773,7 @@ DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *ch
     dpari_doctor_load(site, checkup);
 }
 
-/* ---- querying the system ----------------------------------------------------------------------
- */
+/* ---- querying the system --------------------------------------------------------------------- */
 
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
 {
@@ -896,8 +894,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *che
     checkup->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 {
@@ -921,8 +918,7 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
     dpar_text_put(out, unit[k]);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------
- */
+/* ---- what is wrong --------------------------------------------------------------------------- */
 
 typedef struct dpari_doctor {
     const dpari_site *site;
@@ -1263,8 +1259,7 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
  * Everything that is concluded and written is a function of the exchanged data, so that tests can
  * present any job. */
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* Compares name and machine, because containers give one machine several names, and two machines
  * may have the same one ("localhost"). */
@@ -1374,8 +1369,7 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round
                     : dpari_doctor_first_round(job, job->node[me]) == late;
 }
 
-/* ---- naming ranks -----------------------------------------------------------------------------
- */
+/* ---- naming ranks ---------------------------------------------------------------------------- */
 
 enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
 
@@ -1465,8 +1459,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doc
     return out;
 }
 
-/* ---- what is wrong with each rank by itself ---------------------------------------------------
- */
+/* ---- what is wrong with each rank by itself -------------------------------------------------- */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
 {
@@ -1553,8 +1546,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* ---- what is wrong with them together ---------------------------------------------------------
- */
+/* ---- what is wrong with them together -------------------------------------------------------- */
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
@@ -1845,8 +1837,7 @@ static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_jo
     }
 }
 
-/* ---- how fast messages are --------------------------------------------------------------------
- */
+/* ---- how fast messages are ------------------------------------------------------------------- */
 
 /* The measurements of one level. */
 typedef struct dpari_doctor_speed {
@@ -2033,8 +2024,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *tally, const dpari_doctor_job
                      mbits * 1e-3, (double)least * 1e-3);
 }
 
-/* ---- the lines of the report ------------------------------------------------------------------
- */
+/* ---- the lines of the report ----------------------------------------------------------------- */
 
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out)
 {
@@ -2145,8 +2135,7 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_tex
     }
 }
 
-/* ---- the chart of this rank -------------------------------------------------------------------
- */
+/* ---- the chart of this rank ------------------------------------------------------------------ */
 
 /* Finds the device that the rank would use, which is number local_rank of those that it sees. */
 static void dpari_doctor_own_gpu(const dpari_site *site, const dpari_checkup *checkup,
@@ -2216,8 +2205,7 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checku
     chart->within.peer = chart->between.peer = -1;
 }
 
-/* ---- messages back and forth ------------------------------------------------------------------
- */
+/* ---- messages back and forth ----------------------------------------------------------------- */
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
@@ -2291,8 +2279,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
     return st;
 }
 
-/* ---- the whole report -------------------------------------------------------------------------
- */
+/* ---- the whole report ------------------------------------------------------------------------ */
 
 /* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
  */
@@ -2529,8 +2516,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_check
 
 #include <errno.h>
 
-/* ---- the facts --------------------------------------------------------------------------------
- */
+/* ---- the facts ------------------------------------------------------------------------------- */
 
 static void dpari_doctor_say_job(const dpari_checkup *checkup, dpar_text *out)
 {
@@ -2733,8 +2719,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
  * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
  * use. */
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 /* Returns the name of a method, DPAR_HALO_x. */
 static const char *dpari_hx_way(int32_t way)
@@ -2816,8 +2801,7 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
     dpari_hx_put_unreached(out, plan);
 }
 
-/* ---- checks POISON and UNFILLED ---------------------------------------------------------------
- */
+/* ---- checks POISON and UNFILLED -------------------------------------------------------------- */
 
 /* Stores a value that no code computes: a quiet NaN, or an integer with all bits set. */
 static void dpari_hx_poison_of(int32_t type, unsigned char *element)
@@ -2967,8 +2951,7 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- check STALE: comparing with the results of a new exchange --------------------------------
- */
+/* ---- check STALE: comparing with the results of a new exchange ------------------------------- */
 
 /* Appends an element of any type. */
 static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
@@ -3196,8 +3179,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
     return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
 }
 
-/* ---- check WRONG: comparing with the whole array ----------------------------------------------
- */
+/* ---- check WRONG: comparing with the whole array --------------------------------------------- */
 
 /* A field while it is compared. */
 typedef struct dpari_hx_whole {

@@ -1238,8 +1238,7 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 /* Finds the owner of each ghost, and which ranks read each own value. points_owner.h has the three
  * rounds of messages; points.c calls it when a plan is made. */
 
-/* ---- tables of ids ----------------------------------------------------------------------------
- */
+/* ---- tables of ids --------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n)
 {
@@ -1441,8 +1440,7 @@ static void dpari_pt_close(dpari_pt_mail *mail)
     dpar_comm_release(mail->comm, mail->count);
 }
 
-/* ---- owners -----------------------------------------------------------------------------------
- */
+/* ---- owners ---------------------------------------------------------------------------------- */
 
 /* Reports a ghost that no rank owns. */
 static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
@@ -1654,8 +1652,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
     return status;
 }
 
-/* ---- order ------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
  * have n elements each. */
@@ -1688,8 +1685,7 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
     }
 }
 
-/* ---- lists of both sides ----------------------------------------------------------------------
- */
+/* ---- lists of both sides --------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
 {
@@ -2121,8 +2117,7 @@ DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const u
  * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
-/* ---- vectors ----------------------------------------------------------------------------------
- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 /* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
@@ -2325,8 +2320,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
     return DPAR_OK;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
  * messages have been sent when an exchange ends. */
@@ -2530,8 +2524,7 @@ static void dpari_pt_publish(dpari_points *plan)
     dpari_publish(plan->world, &plan->line->ready, word);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
 static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
@@ -2654,8 +2647,7 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
                                plan->sends_posted, plan->work + plan->receives_posted);
 }
 
-/* ---- taking -----------------------------------------------------------------------------------
- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
 static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
@@ -2890,8 +2882,7 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
     return status;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Breaks the communicator if that of the node is broken, because messages of other nodes may then
  * never arrive. */
@@ -3149,8 +3140,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
  * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
  */
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Returns the number of ids that the plan's table must hold: ghosts, and own ids if they are
  * listed. */
@@ -3298,8 +3288,7 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
     return DPAR_OK;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Lays out a plan in memory, with its table, whose memory first holds the bits of
  * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
@@ -3322,8 +3311,7 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
     return plan;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
 /* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
  * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
@@ -3393,8 +3381,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
     return DPAR_OK;
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* Counts the peers, and the numbers that their lists need. */
 static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
@@ -3723,8 +3710,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     return DPAR_OK;
 }
 
-/* ---- numbering --------------------------------------------------------------------------------
- */
+/* ---- numbering ------------------------------------------------------------------------------- */
 
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index)
@@ -3805,8 +3791,7 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
     return DPAR_OK;
 }
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic)
 {
@@ -4274,8 +4259,7 @@ enum {
     DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
-/* ---- the curve --------------------------------------------------------------------------------
- */
+/* ---- the curve ------------------------------------------------------------------------------- */
 
 /* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
@@ -4323,8 +4307,7 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
     return place;
 }
 
-/* ---- structs ----------------------------------------------------------------------------------
- */
+/* ---- structs --------------------------------------------------------------------------------- */
 
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
@@ -4486,8 +4469,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 /* Returns the number of own points before (key, id), or, if with is 1, up to it. */
 static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)

@@ -1660,7 +1660,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_des
 /* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
  * two passes over the text: the first one counts, the second one writes. */
 
-/* ---- maps and memory ------------------------------------------------------------------------ */
+/* ---- maps and memory ------------------------------------------------------------------------- */
 
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
@@ -1729,7 +1729,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t ki
     }
 }
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Writes an action, but not the other half of a joined pair. */
 static void dpari_action_put(const dpar_action *action, dpar_text *text)
@@ -1757,7 +1757,7 @@ DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *action, dpar_text 
     }
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A position in a text, and what was counted so far. */
 typedef struct dpari_csv {
@@ -2103,7 +2103,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *schedule,
     return st;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, const char *end,
                                              dpar_text *text)
@@ -2133,7 +2133,7 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, cons
  * have a section each. The three rules on a V with controlled memory are in vshape.c. A description
  * is first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Entry n of names that follow each other, each with its zero. On a small processor constants take
  * RAM, and rows of equal length would take twice as much. */
@@ -2234,7 +2234,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
                      (int32_t)24, name);
 }
 
-/* ---- what an order means -------------------------------------------------------------------- */
+/* ---- what an order means --------------------------------------------------------------------- */
 
 /* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
@@ -2339,7 +2339,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *desc)
     return k;
 }
 
-/* ---- checks of an order --------------------------------------------------------------------- */
+/* ---- checks of an order ---------------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_schedule_desc *desc, dpar_why *why)
 {
@@ -2474,7 +2474,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- sizes ---------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
  * counted with the first stage of their rank. */
@@ -2527,7 +2527,7 @@ DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order,
     return dpari_plan_works(&k) ? bytes + dpari_whole_words(dpari_v_work(k.p, k.m)) : bytes;
 }
 
-/* ---- writing a rank's list ------------------------------------------------------------------ */
+/* ---- writing a rank's list ------------------------------------------------------------------- */
 
 /* The place in a rank's list where the next action is written. */
 typedef struct dpari_pen {
@@ -2555,7 +2555,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that alternate between F and backward ---------------------------------------- */
+/* ---- the rules that alternate between F and backward ----------------------------------------- */
 
 /* A position in the order of micro-batches: each group passes chunk 0, then chunk 1, and so on,
  * before the next group starts. */
@@ -2645,7 +2645,7 @@ static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *p
     }
 }
 
-/* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
+/* ---- the rules that run all micro-batches of a stage in one go ------------------------------- */
 
 /* Appends all F, or all B, of a stage to its rank's list. While lists are written,
  * schedule->begin[r] is the current end of rank r's list. */
@@ -2678,7 +2678,7 @@ static void dpari_sweep_all(const dpari_plan *plan, dpar_schedule *schedule)
     schedule->begin[0] = 0;
 }
 
-/* ---- ZBV ------------------------------------------------------------------------------------ */
+/* ---- ZBV ------------------------------------------------------------------------------------- */
 
 /* The two stages of a rank on the V, index 0 on the way down and 1 on the way up. */
 typedef struct dpari_two {
@@ -2745,7 +2745,7 @@ static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen
     }
 }
 
-/* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
+/* ---- DualPipe and DualPipeV ------------------------------------------------------------------ */
 
 /* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
  * this rank, direction 1 at the other end. */
@@ -2829,7 +2829,7 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
                      faces ? half : plan->m);
 }
 
-/* ---- Chimera -------------------------------------------------------------------------------- */
+/* ---- Chimera --------------------------------------------------------------------------------- */
 
 /* F and B take equal slots, and each rank alternates between two streams of actions. In one stream,
  * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
@@ -2863,7 +2863,7 @@ static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen 
     }
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {
@@ -2973,7 +2973,7 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
  * in queues, one for each channel, and releases each one, with those before it in its queue, just
  * before the action that needs it. */
 
-/* ---- checks of the input -------------------------------------------------------------------- */
+/* ---- checks of the input --------------------------------------------------------------------- */
 
 /* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
@@ -3135,7 +3135,7 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
     dpari_sink_put(to, &a);
 }
 
-/* ---- shards and gradients ------------------------------------------------------------------- */
+/* ---- shards and gradients -------------------------------------------------------------------- */
 
 /* The window: the stages of the actions from the current one up to `end`, in the order in which
  * they are first needed. A stage stays in the window after its last use until its RESHARD is
@@ -3260,7 +3260,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
     dpari_window_let_go(&w, to);
 }
 
-/* ---- a set of ranks whose smallest member is found quickly ---------------------------------- */
+/* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
 
 /* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
  * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
@@ -3687,7 +3687,7 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- lowering ------------------------------------------------------------------------------- */
+/* ---- lowering -------------------------------------------------------------------------------- */
 
 /* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
  * does not overflow. */
@@ -3920,7 +3920,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     return st;
 }
 
-/* ---- merging -------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 /* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
  * is merged with it into a B. */
@@ -3989,7 +3989,7 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
     return DPAR_OK;
 }
 
-/* ---- late receives -------------------------------------------------------------------------- */
+/* ---- late receives --------------------------------------------------------------------------- */
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
@@ -4143,7 +4143,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     return DPAR_OK;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------ */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)
@@ -4256,7 +4256,7 @@ typedef struct dpari_proof {
         pending; /* a list of transferred messages whose successors may be next; -1 at its end */
 } dpari_proof;
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Writes an action without its partner in a pair, which may not exist. */
 static void dpari_proof_put(const dpar_action *action, dpar_text *text)
@@ -4315,7 +4315,7 @@ static int32_t dpari_proof_kind(uint32_t set)
     return kind;
 }
 
-/* ---- shape and memory ----------------------------------------------------------------------- */
+/* ---- shape and memory ------------------------------------------------------------------------ */
 
 static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *why)
 {
@@ -4414,7 +4414,7 @@ static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, i
     }
 }
 
-/* ---- access --------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *proof, int32_t stage,
                                                        int32_t micro)
@@ -4440,7 +4440,7 @@ static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const d
                           action->micro_batch);
 }
 
-/* ---- each action on its own ----------------------------------------------------------------- */
+/* ---- each action on its own ------------------------------------------------------------------ */
 
 /* Collects the kinds of all actions and checks that they exist. */
 static dpar_status dpari_proof_kinds(dpari_proof *proof)
@@ -4532,7 +4532,7 @@ static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_act
                                                             : DPAR_OK;
 }
 
-/* ---- order in a rank ------------------------------------------------------------------------ */
+/* ---- order in a rank ------------------------------------------------------------------------- */
 
 /* Returns the kinds that must come after `kind` in the list, for the same stage and micro-batch. */
 static uint32_t dpari_proof_later(int32_t kind)
@@ -4765,7 +4765,7 @@ static dpar_status dpari_proof_stages(const dpari_proof *proof)
     return DPAR_OK;
 }
 
-/* ---- order of a channel --------------------------------------------------------------------- */
+/* ---- order of a channel ---------------------------------------------------------------------- */
 
 /* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
  * O(its actions) however many ranks there are. */
@@ -4841,7 +4841,7 @@ static dpar_status dpari_proof_channels(const dpari_proof *proof)
     return st;
 }
 
-/* ---- the run: ranks advance until each waits for another ------------------------------------ */
+/* ---- the run: ranks advance until each waits for another ------------------------------------- */
 
 /* True if messages are posted and wait in queues. */
 static int dpari_proof_queues(const dpari_proof *proof)
@@ -5045,7 +5045,7 @@ static int dpari_proof_step(dpari_proof *proof, int32_t r)
     return went;
 }
 
-/* ---- stuck: which rank waits for which ------------------------------------------------------ */
+/* ---- stuck: which rank waits for which ------------------------------------------------------- */
 
 /* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
  * computation that waits for a queued message it is the first message of that queue. A rank at the
@@ -5240,7 +5240,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
     return DPAR_E_STUCK;
 }
 
-/* ---- the check as a whole ------------------------------------------------------------------- */
+/* ---- the check as a whole -------------------------------------------------------------------- */
 
 /* Checks everything but channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
@@ -5282,7 +5282,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     return st == DPAR_OK ? dpari_proof_run(&w, NULL) : st;
 }
 
-/* ---- transports ----------------------------------------------------------------------------- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)
@@ -5784,7 +5784,7 @@ typedef struct dpari_sim {
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* True if the schedule has a shape that can be simulated. */
 static int dpari_sim_fits(const dpar_schedule *schedule)
@@ -5860,7 +5860,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
     return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
 }
 
-/* ---- times and bytes ------------------------------------------------------------------------ */
+/* ---- times and bytes ------------------------------------------------------------------------- */
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
@@ -7889,7 +7889,7 @@ static void dpari_v_restart(dpari_v *v)
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W are separate ------------------------------------------------- */
+/* ---- V-Half and V-Min: I and W are separate -------------------------------------------------- */
 
 /* Updates the activations and the owed W for a slot. If W have no slots of their own (`filled` is
  * 0), a free slot runs an owed one. */
@@ -8102,7 +8102,7 @@ static void dpari_v_min_blocks(dpari_v *v)
     }
 }
 
-/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
+/* ---- 1F1B-V: whole backwards ----------------------------------------------------------------- */
 
 /* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
  * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
@@ -8173,7 +8173,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both ----------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
@@ -8244,7 +8244,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
-/* ---- the job -------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 /* Checks the numbers of a job that are not times or bytes. */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
@@ -8556,7 +8556,7 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
     return bound;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Limits of the fields of a key: done counts have 8 bits. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
@@ -9989,7 +9989,7 @@ typedef struct dpari_placing {
     int64_t rest_bytes;
 } dpari_placing;
 
-/* ---- stages from layers --------------------------------------------------------------------- */
+/* ---- stages from layers ---------------------------------------------------------------------- */
 
 /* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
 static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *times, int k)
@@ -10073,7 +10073,7 @@ static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
     }
 }
 
-/* ---- evaluation ----------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
                                                const dpari_placing_cut *b)
@@ -10185,7 +10185,7 @@ static void dpari_placing_copy(const dpari_placing *placing, dpari_placing_cut *
     to->result = from->result;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
  * passes one on. Returns 0 if stage `from` has only one layer. */
@@ -10272,7 +10272,7 @@ static dpar_status dpari_placing_search(dpari_placing *placing, dpar_schedule *s
     return st;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------ */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 /* Checks layers and stages, and the shape of the given schedule. */
 static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
@@ -10456,7 +10456,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
  * dpari_chart_x draws text, dpari_figure_x SVG, and dpari_trace_x traces. All positions are
  * computed in integers, so that pictures are the same on every machine. */
 
-/* ---- for all three formats ------------------------------------------------------------------ */
+/* ---- for all three formats ------------------------------------------------------------------- */
 
 /* True for computations, which are drawn on the rank's main lane. The other actions are messages,
  * collectives and copies. */
@@ -10673,7 +10673,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
     return -1;
 }
 
-/* ---- text ----------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* The layout of a chart. */
 typedef struct dpari_chart {
@@ -10872,7 +10872,7 @@ static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpari_chart_legend(text, &c, kinds, desc->schedule->stages / desc->schedule->ranks);
 }
 
-/* ---- SVG ------------------------------------------------------------------------------------ */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* All lengths are integers in tenths of a pixel. LANE is the height of a lane, the others are
  * margins. */
@@ -11178,7 +11178,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     dpar_text_put(text, "</svg>\n");
 }
 
-/* ---- Chrome trace --------------------------------------------------------------------------- */
+/* ---- Chrome trace ---------------------------------------------------------------------------- */
 
 /* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
  * kind of message therefore has its own threads, one for each of up to 8 messages that are in
@@ -11371,7 +11371,7 @@ static void dpari_trace_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpar_text_put(text, "\n]}\n");
 }
 
-/* ---- the call ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *text,
                                                    const dpar_schedule_draw_desc *desc,

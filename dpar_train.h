@@ -2711,8 +2711,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     return DPAR_OK;
 }
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
 static double dpari_optim_power(double b, int64_t t)
@@ -2736,8 +2735,7 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
     return dpari_leastf(1.0, limit / (norm + 1e-6));
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* The values of a step that are the same for all elements. */
 typedef struct dpari_optim_now {
@@ -6428,8 +6426,7 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 /* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
 
-/* ---- the descriptor ---------------------------------------------------------------------------
- */
+/* ---- the descriptor -------------------------------------------------------------------------- */
 
 /* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
@@ -6607,8 +6604,7 @@ static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
 }
 
-/* ---- made and freed ---------------------------------------------------------------------------
- */
+/* ---- made and freed -------------------------------------------------------------------------- */
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
@@ -6828,8 +6824,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     return DPAR_OK;
 }
 
-/* ---- a pass ------------------------------------------------------------------------------------
- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 /* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
@@ -7342,8 +7337,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
  * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
  * that the others learn of it and do not wait. */
 
-/* ---- made and freed ---------------------------------------------------------------------------
- */
+/* ---- made and freed -------------------------------------------------------------------------- */
 
 /* What all ranks must give alike in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
@@ -7610,8 +7604,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     return zero1->moment[array];
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
@@ -7884,8 +7877,7 @@ struct dpar_fsdp {
     dpar_status status; /* of this pass; the first error stays */
 };
 
-/* ---- the descriptor -----------------------------------------------------------------------------
- */
+/* ---- the descriptor -------------------------------------------------------------------------- */
 
 /* True if weights stay whole, so that each unit has a slot of its own. */
 static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
@@ -8012,8 +8004,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
     return dpar_optimizer_check(&desc->optimizer, desc->type, NULL, NULL, why);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
  * counts. */
@@ -8182,8 +8173,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
     return dpari_fsdp_plan(&d, shards, desc, sizes, why);
 }
 
-/* ---- make and free ----------------------------------------------------------------------------
- */
+/* ---- make and free --------------------------------------------------------------------------- */
 
 /* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
@@ -8477,8 +8467,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, con
     return dpari_post(fsdp->shard, &call, work);
 }
 
-/* ---- addresses --------------------------------------------------------------------------------
- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 {
@@ -8633,8 +8622,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
     return st;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* Writes "unit 'wte'" or "unit 3". */
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
@@ -8792,8 +8780,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
     return dpar_wait(&fsdp->slot[fsdp->unit[u].slot].work);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* a += b, element by element, in the type of a: F64 or F32. */
 static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
@@ -8967,8 +8954,7 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
                            desc->gradient_type, &s->work);
 }
 
-/* ---- a pass ------------------------------------------------------------------------------------
- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
 {
@@ -9232,8 +9218,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
     return st;
 }
 
-/* ---- state ------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* True if unit u has such an array now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
@@ -14054,8 +14039,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
-/* ---- options and memory -----------------------------------------------------------------------
- */
+/* ---- options and memory ---------------------------------------------------------------------- */
 
 /* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
@@ -14196,8 +14180,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
     dpari_fact_type(facts, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
-/* ---- callbacks and slots of the list ----------------------------------------------------------
- */
+/* ---- callbacks and slots of the list --------------------------------------------------------- */
 
 /* Returns the callback for a kind of action; NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
@@ -14617,8 +14600,7 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pi
     return n;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the nanoseconds since the step began. */
 static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
@@ -14734,8 +14716,7 @@ static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     return st;
 }
 
-/* ---- stages -----------------------------------------------------------------------------------
- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 /* Waits for the messages that action k needs, and fills in the task for its callback. */
 static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_task *t)

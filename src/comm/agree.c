@@ -158,7 +158,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
     return dpari_agree_pair(comm, st, NULL, 0, who, why);
 }
 
-/* ---- facts ---------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
@@ -378,8 +378,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
     return st;
 }
 
-/* ---- reporting wrong calls --------------------------------------------------------------------
- */
+/* ---- reporting wrong calls ------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *comm, dpar_status st, const char *form,
                                                   va_list *list)

@@ -111,8 +111,7 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other -----------------------------------------------
- */
+/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
 
 /* Bytes of an element. */
 static int64_t dpari_unit(const dpar_call *call)
@@ -234,8 +233,7 @@ static int dpari_gives_any(const dpari_group *group, const dpar_call *call)
            call->root == group->comm.rank;
 }
 
-/* ---- fingerprints -----------------------------------------------------------------------------
- */
+/* ---- fingerprints ---------------------------------------------------------------------------- */
 
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
@@ -262,8 +260,7 @@ static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *cal
     return (uint32_t)(h >> 32);
 }
 
-/* ---- waiting for words ------------------------------------------------------------------------
- */
+/* ---- waiting for words ----------------------------------------------------------------------- */
 
 /* Tests whether the words of all ranks have reached the target. If not, group->blocker
  * becomes the first rank whose word has not reached it. */
@@ -295,8 +292,7 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work 
                      (uint64_t)coll->target) < 0;
 }
 
-/* ---- entering ---------------------------------------------------------------------------------
- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
 /* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
  */
@@ -650,8 +646,7 @@ static int dpari_last_words(dpari_group *group, dpar_work *work)
     return came;
 }
 
-/* ---- all input is readable --------------------------------------------------------------------
- */
+/* ---- all input is readable ------------------------------------------------------------------- */
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
  * stores would take three times as long. */
@@ -728,8 +723,7 @@ static void dpari_inline_take(dpari_group *group, const dpar_work *work)
     }
 }
 
-/* ---- reductions on offers ---------------------------------------------------------------------
- */
+/* ---- reductions on offers -------------------------------------------------------------------- */
 
 /* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
 static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
@@ -812,8 +806,7 @@ static dpari_offers dpari_survey(const dpari_group *group, const dpar_work *work
     return all;
 }
 
-/* ---- method cma: a reduction that reads through the kernel ------------------------------------
- */
+/* ---- method cma: a reduction that reads through the kernel ----------------------------------- */
 
 /* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
 static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_work *work,
@@ -892,8 +885,7 @@ static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* ---- moves (operations that do not reduce) on offers ------------------------------------------
- */
+/* ---- moves (operations that do not reduce) on offers ----------------------------------------- */
 
 static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work, int32_t from,
                                        int64_t gives, int64_t takes)
@@ -998,8 +990,7 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
     return DPAR_OK;
 }
 
-/* ---- method chunks ----------------------------------------------------------------------------
- */
+/* ---- method chunks --------------------------------------------------------------------------- */
 
 /* Returns the buffer in the slots of a rank that chunk `step` uses. */
 static char *dpari_buffer(const dpari_group *group, const dpari_coll *coll, int32_t rank,
@@ -1197,8 +1188,7 @@ static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* ---- choosing the method ----------------------------------------------------------------------
- */
+/* ---- choosing the method --------------------------------------------------------------------- */
 
 /* Publishes that this rank is done with the memory of the others. The collective ends once all are.
  */

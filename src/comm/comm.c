@@ -14,8 +14,7 @@
 #include "kernel.h"
 #include "os.h"
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
@@ -153,8 +152,7 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *text, int32_t kind, in
     }
 }
 
-/* ---- which arguments each kind uses -----------------------------------------------------------
- */
+/* ---- which arguments each kind uses ---------------------------------------------------------- */
 
 DPARI_API int dpari_kind_reduces(int32_t kind)
 {
@@ -203,8 +201,7 @@ DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
@@ -399,8 +396,7 @@ static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
     return dpari_check_memory(comm, call);
 }
 
-/* ---- counting the bytes sent to other ranks ----------------------------------------------------
- */
+/* ---- counting the bytes sent to other ranks -------------------------------------------------- */
 
 /* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *comm, const dpar_call *call)
@@ -454,8 +450,7 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
     return s;
 }
 
-/* ---- dispatch ---------------------------------------------------------------------------------
- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
@@ -607,8 +602,7 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
-/* ---- operations that post their messages step by step (engine.h) ------------------------------
- */
+/* ---- operations that post their messages step by step (engine.h) ----------------------------- */
 
 DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation)
 {
@@ -631,8 +625,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
     }
 }
 
-/* ---- the operations: each describes its arguments in a dpar_call ------------------------------
- */
+/* ---- the operations: each describes its arguments in a dpar_call ----------------------------- */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
@@ -813,8 +806,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_
     return dpari_post(comm, &call, work);
 }
 
-/* ---- groups, closed communicators, memory, reports --------------------------------------------
- */
+/* ---- groups, closed communicators, memory, reports ------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key,
                                                 dpar_comm **out)

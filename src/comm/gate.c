@@ -37,8 +37,7 @@ DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpa
     }
 }
 
-/* ---- clusters ---------------------------------------------------------------------------------
- */
+/* ---- clusters -------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
 {
@@ -100,8 +99,7 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables)
     }
 }
 
-/* ---- data in `up` and `down` ------------------------------------------------------------------
- */
+/* ---- data in `up` and `down` ----------------------------------------------------------------- */
 
 /* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
  * none. */
@@ -133,8 +131,7 @@ DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *group, const dpa
     return lead < 0 || lead == group->comm.rank ? NULL : group->member[lead]->down.payload;
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static uint64_t *dpari_gate_up(const dpari_group *group, const dpar_work *work, int32_t rank,
                                int32_t which)

@@ -13,8 +13,7 @@
 #include "os.h"
 #include "world.h"
 
-/* ---- the memory that follows a member ---------------------------------------------------------
- */
+/* ---- the memory that follows a member -------------------------------------------------------- */
 
 static int64_t dpari_table_bytes(const dpari_world *world)
 {
@@ -40,8 +39,7 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank)
     return behind + 2 * dpari_table_bytes(group->world);
 }
 
-/* ---- how it breaks ----------------------------------------------------------------------------
- */
+/* ---- how it breaks --------------------------------------------------------------------------- */
 
 DPARI_API dpar_status dpari_group_broken(dpari_group *group)
 {
@@ -100,8 +98,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, 
     return 1;
 }
 
-/* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
- */
+/* ---- which ranks continue (dpari_vote) ------------------------------------------------------- */
 
 DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *group, uint64_t word)
 {
@@ -152,8 +149,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 DPARI_API DPARI_COLD void dpari_put_place(dpar_text *text, const dpari_group *group)
 {
@@ -370,8 +366,7 @@ DPARI_API DPARI_COLD double dpari_quiet(double timeout)
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
-/* ---- an exchange waits for one of its peers ---------------------------------------------------
- */
+/* ---- an exchange waits for one of its peers -------------------------------------------------- */
 
 DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
                                                  int32_t peer)

@@ -1297,8 +1297,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* ---- conversions ------------------------------------------------------------------------------
- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 #if DPARI_KERN_VECTOR
 enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
@@ -1683,8 +1682,7 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
     }
 }
 
-/* ---- rows and scaling -------------------------------------------------------------------------
- */
+/* ---- rows and scaling ------------------------------------------------------------------------ */
 
 #if DPARI_KERN_VECTOR
 /* Rounds four f64 to f32. */
@@ -1967,8 +1965,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
     }
 }
 
-/* ---- searching for NaN and infinity -----------------------------------------------------------
- */
+/* ---- searching for NaN and infinity ---------------------------------------------------------- */
 
 /* True if all bits of the exponent are set, as in NaN and infinity. */
 static int dpari_kern_odd(const unsigned char *at, int32_t type)

@@ -53,8 +53,7 @@ typedef struct dpari_host {
     int32_t *place;          /* [size] 1 + the guest of this rank; 0 if it has not arrived */
 } dpari_host;
 
-/* ---- names, messages, sockets -----------------------------------------------------------------
- */
+/* ---- names, messages, sockets ---------------------------------------------------------------- */
 
 /* 64-bit FNV-1a, continued from h. */
 DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
@@ -275,8 +274,7 @@ static void dpari_meet_sweep(void)
     }
 }
 
-/* ---- rank 0 -----------------------------------------------------------------------------------
- */
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
  * process of the same job that has not ended yet; if none answers, it is an old file, which is
@@ -679,8 +677,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     return status;
 }
 
-/* ---- the other ranks --------------------------------------------------------------------------
- */
+/* ---- the other ranks ------------------------------------------------------------------------- */
 
 /* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)

@@ -185,8 +185,7 @@ DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
     dpari_os_unmap(p2p, p2p->bytes);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
@@ -256,8 +255,7 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpa
     p2p->open--;
 }
 
-/* ---- notes ------------------------------------------------------------------------------------
- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 /* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
  * again. Returns NULL if there is no memory. */
@@ -329,8 +327,7 @@ static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before,
     }
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 {
@@ -347,8 +344,7 @@ static void dpari_p2p_copy_large(const dpari_world *world, void *to, const void 
                     bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
 
-/* ---- writing into a channel -------------------------------------------------------------------
- */
+/* ---- writing into a channel ------------------------------------------------------------------ */
 
 /* Makes the channel to the peer if there is none yet. */
 static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *link, int32_t peer)
@@ -585,8 +581,7 @@ static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- a message is matched with its receive ----------------------------------------------------
- */
+/* ---- a message is matched with its receive --------------------------------------------------- */
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
  * from rank 1, tag 3: rank 1 sent 8 f32". */
@@ -727,8 +722,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
     }
 }
 
-/* ---- reading a channel ------------------------------------------------------------------------
- */
+/* ---- reading a channel ----------------------------------------------------------------------- */
 
 /* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
 static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
@@ -925,8 +919,7 @@ static void dpari_p2p_drain(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- messages of a rank to itself -------------------------------------------------------------
- */
+/* ---- messages of a rank to itself ------------------------------------------------------------ */
 
 static void dpari_p2p_meet_self(dpari_p2p *p2p, dpar_work *from, dpar_work *to)
 {
@@ -957,8 +950,7 @@ static void dpari_p2p_self(dpari_p2p *p2p, dpari_p2p_link *link, uint32_t comm, 
     }
 }
 
-/* ---- the functions of p2p.h -------------------------------------------------------------------
- */
+/* ---- the functions of p2p.h ------------------------------------------------------------------ */
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
  * message. */

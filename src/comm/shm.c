@@ -58,8 +58,7 @@ static dpari_shm *dpari_shm_of(dpar_comm *comm)
     return (dpari_shm *)(void *)comm;
 }
 
-/* ---- locks: only with a progress thread -------------------------------------------------------
- */
+/* ---- locks: only with a progress thread ------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *node)
 {
@@ -85,8 +84,7 @@ static void dpari_unlock(dpari_node *node)
     }
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* True if the operation waits for this rank. */
 static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
@@ -207,8 +205,7 @@ static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double 
     return DPAR_OK;
 }
 
-/* ---- progress ---------------------------------------------------------------------------------
- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 /* Ends an operation with this status. */
 static void dpari_work_done(dpari_shm *shm, dpar_work *work, dpar_status status)
@@ -398,8 +395,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
     return work->status;
 }
 
-/* ---- the engine's functions -------------------------------------------------------------------
- */
+/* ---- the engine's functions ------------------------------------------------------------------ */
 
 /* The number of this rank's next operation, which numbers its messages. */
 static int64_t dpari_flights_of(const dpari_world *world)
@@ -590,8 +586,7 @@ static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *tex
     dpari_group_break(dpari_group_of(comm), status, text);
 }
 
-/* ---- the progress thread ----------------------------------------------------------------------
- */
+/* ---- the progress thread --------------------------------------------------------------------- */
 
 static void *dpari_progress_main(void *arg)
 {
@@ -634,8 +629,7 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
     return DPAR_OK;
 }
 
-/* ---- report -----------------------------------------------------------------------------------
- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
 enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
@@ -699,8 +693,7 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
     dpari_put_unread(out, world);
 }
 
-/* ---- making and closing communicators ---------------------------------------------------------
- */
+/* ---- making and closing communicators -------------------------------------------------------- */
 
 /* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
  * is the last sequence number that the member has used. */

@@ -16,8 +16,7 @@
 #include "os.h"
 #include "shm.h"
 
-/* ---- the error exit ----------------------------------------------------------------------------
- */
+/* ---- the error exit -------------------------------------------------------------------------- */
 
 /* Writes a line to stderr in one piece, after what the program has printed so far. */
 static void dpari_main_write(dpar_text *text)
@@ -86,8 +85,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
     return 1;
 }
 
-/* ---- main -------------------------------------------------------------------------------------
- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 /* Prints "heat: " and the message, where heat is the name of the program. */
 static void dpari_main_says(const char *program, const char *text)
@@ -337,8 +335,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
     return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
 }
 
-/* ---- two calls in a main that was serial ------------------------------------------------------
- */
+/* ---- two calls in a main that was serial ----------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
                                                     const dpar_world_desc *options,
@@ -400,8 +397,7 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     return 0;
 }
 
-/* ---- reductions of one number -----------------------------------------------------------------
- */
+/* ---- reductions of one number ---------------------------------------------------------------- */
 
 /* Returns NaN if the all-reduce fails. */
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *comm, double x, int32_t op)

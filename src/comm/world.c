@@ -26,8 +26,7 @@ static int64_t dpari_in_units(int64_t bytes, int64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- segments ---------------------------------------------------------------------------------
- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
 {
@@ -606,8 +605,7 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
     DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
-/* ---- life and death ---------------------------------------------------------------------------
- */
+/* ---- life and death -------------------------------------------------------------------------- */
 
 /* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
 static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
@@ -734,8 +732,7 @@ DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *w
     dpari_put_end(text, record);
 }
 
-/* ---- extents ----------------------------------------------------------------------------------
- */
+/* ---- extents --------------------------------------------------------------------------------- */
 
 static int64_t dpari_part_begin(const dpari_world *world)
 {
@@ -891,8 +888,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
     return n + 1;
 }
 
-/* ---- the heap of this rank --------------------------------------------------------------------
- */
+/* ---- the heap of this rank ------------------------------------------------------------------- */
 
 /* Allocations from this size on check the free memory. */
 #define DPARI_ASK_FROM (INT64_C(4) << 20)
@@ -1159,8 +1155,7 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
     dpari_extent_rest(world, number);
 }
 
-/* ---- joining ----------------------------------------------------------------------------------
- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t dpari_view_bytes(const dpari_world *world)
 {
@@ -1472,8 +1467,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     return status;
 }
 
-/* ---- flight recorder --------------------------------------------------------------------------
- */
+/* ---- flight recorder ------------------------------------------------------------------------- */
 
 /* Copies a record that another rank may be writing or reading at the same time. The copy is made
  * word by word with atomic accesses, so that no word is half old and half new. */

@@ -12,7 +12,7 @@
 #include "../base/text.h"
 #include "inner.h"
 
-/* ---- chips ---------------------------------------------------------------------------------- */
+/* ---- chips ----------------------------------------------------------------------------------- */
 
 /* The name and the source of each chip. dpari_gpu has the numbers of the chips in the same order:
  *
@@ -133,7 +133,7 @@ static const struct {
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
-/* ---- machines ------------------------------------------------------------------------------- */
+/* ---- machines -------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
  * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
@@ -235,7 +235,7 @@ static const struct {
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
-/* ---- calibration ---------------------------------------------------------------------------- */
+/* ---- calibration ----------------------------------------------------------------------------- */
 
 /* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
  * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
@@ -363,7 +363,7 @@ static void dpari_cluster_power(dpar_cluster *cluster)
     }
 }
 
-/* ---- finding a preset ----------------------------------------------------------------------- */
+/* ---- finding a preset ------------------------------------------------------------------------ */
 
 /* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
  * index is negative. */
@@ -557,7 +557,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const c
     return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 /* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
@@ -1109,7 +1109,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const c
     return st;
 }
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Returns 1 if v is positive and at most `limit`, so that no product of such numbers overflows. */
 static int dpari_positive(double v, double limit)

@@ -11,7 +11,7 @@
 #include "../base/real.h"
 #include "inner.h"
 
-/* ---- groups on the machine ------------------------------------------------------------------ */
+/* ---- groups on the machine ------------------------------------------------------------------- */
 
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_cluster *cluster,
                                       int32_t n, int32_t stride)
@@ -32,7 +32,7 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
     group->sharing = (int32_t)dpari_most(1, node / group->per_node);
 }
 
-/* ---- the predictor -------------------------------------------------------------------------- */
+/* ---- the predictor --------------------------------------------------------------------------- */
 
 /* NCCL has two protocols. The simple protocol reaches the whole bandwidth but pays 1.6 latencies
  * per step for its fences. The quick protocol pays one latency, because it sends flags with the
@@ -391,7 +391,7 @@ static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_gro
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-/* ---- measured calls ------------------------------------------------------------------------- */
+/* ---- measured calls -------------------------------------------------------------------------- */
 
 /* Returns the measured time at a size. It interpolates linearly between the points, extrapolates
  * beyond the last one, and returns the time of the first point for fewer bytes. */

@@ -67,7 +67,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
  * which copies them twice. */
 enum { DPARI_HALO_LONG = 64 };
 
-/* ---- one rank ------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 /* What one rank receives, and the time of its copies. */
 typedef struct dpari_halo_sum {
@@ -228,7 +228,7 @@ static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo
     grid->seconds = dpari_mostf(grid->seconds, grid->copy_s + grid->network_s);
 }
 
-/* ---- grids ---------------------------------------------------------------------------------- */
+/* ---- grids ----------------------------------------------------------------------------------- */
 
 /* Checks that the parts multiply to the ranks, and that the strides order the axes: the fastest
  * axis has stride 1, and each other one the product of the parts of all faster axes. */

@@ -49,7 +49,7 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
     return dpari_leastf(n, m);
 }
 
-/* ---- terms ---------------------------------------------------------------------------------- */
+/* ---- terms ----------------------------------------------------------------------------------- */
 
 /* Sets the terms of weights, gradients, master weights and moments, divided as the ZeRO stage says.
  * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state

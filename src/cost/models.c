@@ -14,7 +14,7 @@
 #include "inner.h"
 #include "json.h"
 
-/* ---- presets: the same text form that users write ------------------------------------------- */
+/* ---- presets: the same text form that users write -------------------------------------------- */
 
 /* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
  * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
@@ -182,7 +182,7 @@ DPAR_API const char *dpar_model_name(int32_t index)
     return row;
 }
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* The keys of the text form: first the integer fields of dpar_model, which a config.json may set
  * too, then the other fields. */
@@ -316,7 +316,7 @@ static int32_t *dpari_model_field(dpar_model *model, int32_t key)
     return (int32_t *)(void *)model + dpari_model_at[key];
 }
 
-/* ---- words, and the nearest one ------------------------------------------------------------- */
+/* ---- words, and the nearest one -------------------------------------------------------------- */
 
 static const char *dpari_family_name(int32_t family)
 {
@@ -362,7 +362,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     return dpari_say(DPAR_E_PARSE, why, "%s was expected", text);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 /* Returns 1 if a letter is in a list of letters, otherwise 0. */
 static int dpari_spells_one(char letter, const char *letters)
@@ -714,7 +714,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *n
     return st;
 }
 
-/* ---- config.json ---------------------------------------------------------------------------- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 /* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
  * values holds both: first the numbers, then the members that are true or false, then the lists and
@@ -2350,7 +2350,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     return dpari_config_finish(model, &state, why);
 }
 
-/* ---- any of these texts --------------------------------------------------------------------- */
+/* ---- any of these texts ---------------------------------------------------------------------- */
 
 /* Returns 1 if a text begins like JSON, after a byte order mark and blanks, otherwise 0. */
 static int dpari_model_is_json(const char *text, size_t bytes)

@@ -6,7 +6,7 @@
 #include "../base/inner.h"
 #include "terms.h"
 
-/* ---- pieces --------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* Appends a time in s, ms or us. */
 static void dpari_show_seconds(dpar_text *text, double s)
@@ -42,7 +42,7 @@ DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
     return work->tokens <= 1.0 ? "images" : "cells";
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 /* A letter and an ANSI colour for each time term. */
 static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
@@ -253,7 +253,7 @@ static void dpari_report_line(dpar_text *text, const dpar_plan_draw_desc *desc)
                      desc->job->cluster->gpu.memory_bytes * 1e-9, verdict);
 }
 
-/* ---- one plan in full ----------------------------------------------------------------------- */
+/* ---- one plan in full ------------------------------------------------------------------------ */
 
 /* Appends a term with its share of the whole and a bar, unless the share is below 0.05 %. */
 static void dpari_show_term(dpar_text *text, const char *name, double v, double whole, double unit,
@@ -325,7 +325,7 @@ static void dpari_report_explain(dpar_text *text, const dpar_plan_draw_desc *des
     dpar_text_put(text, " of communication hidden behind compute\n");
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Appends a JSON string: in quotes, with escapes. */
 static void dpari_json_text(dpar_text *text, const char *s)
@@ -599,7 +599,7 @@ static void dpari_report_json(dpar_text *text, const dpar_plan_draw_desc *desc)
     dpar_text_put(text, "}\n");
 }
 
-/* ---- CSV ------------------------------------------------------------------------------------ */
+/* ---- CSV ------------------------------------------------------------------------------------- */
 
 static void dpari_report_csv(dpar_text *text, const dpar_plan_draw_desc *desc)
 {
@@ -630,7 +630,7 @@ static void dpari_report_csv(dpar_text *text, const dpar_plan_draw_desc *desc)
     }
 }
 
-/* ---- SVG ------------------------------------------------------------------------------------ */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* Okabe and Ito's colours, which can be distinguished with any colour vision, and tints of them. */
 static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
@@ -817,7 +817,7 @@ static void dpari_report_svg(dpar_text *text, const dpar_plan_draw_desc *desc)
     dpar_text_put(text, "</svg>\n");
 }
 
-/* ---- the call ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *desc,
                                                int32_t format, dpar_why *why)

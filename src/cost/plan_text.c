@@ -7,7 +7,7 @@
 #include "../base/inner.h"
 #include "inner.h"
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* The options. The first three take numbers. */
 enum {
@@ -153,7 +153,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
                      (int32_t)(a->length[DPARI_ASK_ATTENTION]), attention);
 }
 
-/* ---- the request ---------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 /* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
@@ -281,7 +281,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     return DPAR_OK;
 }
 
-/* ---- the result ----------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 /* Prices the strategy of evaluate=. Without the option batch the strategy may have any batch. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)

@@ -20,7 +20,7 @@
 #include "kinds.h"
 #include "terms.h"
 
-/* ---- one configuration ---------------------------------------------------------------------- */
+/* ---- one configuration ----------------------------------------------------------------------- */
 
 /* Returns tenths of a GB, rounded up. */
 static int64_t dpari_tenths(double bytes)
@@ -91,7 +91,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     return dpari_plan_too_big(job, &plan->memory, why);
 }
 
-/* ---- the axes of the walk ------------------------------------------------------------------- */
+/* ---- the axes of the walk -------------------------------------------------------------------- */
 
 /* The axes of the odometer. The prices of the layers depend on these options only. */
 enum {
@@ -331,7 +331,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
              (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
-/* ---- keeping the best ----------------------------------------------------------------------- */
+/* ---- keeping the best ------------------------------------------------------------------------ */
 
 /* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
  * Of equal plans the one found first stays in front. */
@@ -406,7 +406,7 @@ static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
     planner->front[i] = *plan;
 }
 
-/* ---- the inner walk ------------------------------------------------------------------------- */
+/* ---- the inner walk -------------------------------------------------------------------------- */
 
 /* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
@@ -973,7 +973,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
     planner->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
@@ -1066,7 +1066,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
         (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
 }
 
-/* ---- neighbours ----------------------------------------------------------------------------- */
+/* ---- neighbours ------------------------------------------------------------------------------ */
 
 /* The changes that make neighbours. Each has two directions: down, then up. */
 enum {
@@ -1235,7 +1235,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
     return n;
 }
 
-/* ---- nearest legal -------------------------------------------------------------------------- */
+/* ---- nearest legal --------------------------------------------------------------------------- */
 
 enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
 
@@ -1459,7 +1459,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
     return DPAR_OK;
 }
 
-/* ---- smallest machine ----------------------------------------------------------------------- */
+/* ---- smallest machine ------------------------------------------------------------------------ */
 
 /* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
  * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */

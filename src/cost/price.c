@@ -9,7 +9,7 @@
 
 #include "../base/real.h"
 
-/* ---- one operation -------------------------------------------------------------------------- */
+/* ---- one operation --------------------------------------------------------------------------- */
 
 /* The rates and divisors that every operation of a layer needs, computed once. */
 typedef struct dpari_rates {
@@ -354,7 +354,7 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
                : job->cluster->cal.value[DPAR_CAL_CONTENTION];
 }
 
-/* ---- communication of a layer --------------------------------------------------------------- */
+/* ---- communication of a layer ---------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
@@ -646,7 +646,7 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
-/* ---- layers --------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* Prices one layer of class i for one micro-batch on one rank, and counts its calls if there is a
  * tally. */
@@ -756,7 +756,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *reci
         recipe->compute, (int32_t)DPAR_FORMAT_COUNT - 1);
 }
 
-/* ---- stages --------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 /* Returns how many blocks of class i are among the blocks [from, to) of the model. */
 static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t from, int64_t to)

@@ -10,7 +10,7 @@
 #include "price.h"
 #include "terms.h"
 
-/* ---- what the job needs --------------------------------------------------------------------- */
+/* ---- what the job needs ---------------------------------------------------------------------- */
 
 /* The numbers that decide what fits. */
 typedef struct dpari_need {
@@ -68,7 +68,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
     return n;
 }
 
-/* ---- kinds ---------------------------------------------------------------------------------- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 /* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
  * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
@@ -162,7 +162,7 @@ static const dpari_kind *dpari_kind_simpler(const dpari_kinds *kinds, const dpar
     return best;
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* Appends a part of a name, with its degree if that is above 1. */
 static void dpari_name_part(dpar_text *text, const char *name, int32_t degree)

@@ -15,7 +15,7 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
     return term >= 0 && term < DPAR_TIME_COUNT ? name[term] : "?";
 }
 
-/* ---- data parallelism ----------------------------------------------------------------------- */
+/* ---- data parallelism ------------------------------------------------------------------------ */
 
 /* The messages of data parallelism. */
 typedef struct dpari_data {
@@ -174,7 +174,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *strategy,
     cost->dp_bytes = d.link_bytes + d.nic_bytes;
 }
 
-/* ---- optimizer and offload ------------------------------------------------------------------ */
+/* ---- optimizer and offload ------------------------------------------------------------------- */
 
 /* Returns the bytes of device memory per parameter that Adam moves: the gradient is read twice (for
  * its norm, then for the update), master and moments are read and written, the weight is written. A
@@ -228,7 +228,7 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strat
     }
 }
 
-/* ---- pipeline ------------------------------------------------------------------------------- */
+/* ---- pipeline -------------------------------------------------------------------------------- */
 
 /* Returns the idle time of filling and draining the pipeline, as a share of the time of a
  * micro-batch through all stages but one. These are the schedules' closed forms for input and
@@ -333,7 +333,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     cost->bubble = fill / (m * slow->total + fill + cost->term[DPAR_TIME_PP]);
 }
 
-/* ---- the step ------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Sets the terms that are sums over the stages. */
 static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *stages,

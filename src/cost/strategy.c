@@ -7,7 +7,7 @@
 #include "../base/text.h"
 #include "inner.h"
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* The names of DPAR_RECOMPUTE_*: the four values, then the bits. */
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
@@ -63,7 +63,7 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
     return rule >= 0 && rule < DPAR_STRATEGY_RULE_COUNT ? name[rule] : "?";
 }
 
-/* ---- recipes -------------------------------------------------------------------------------- */
+/* ---- recipes --------------------------------------------------------------------------------- */
 
 /* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
  * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
@@ -129,7 +129,7 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *recipe, const char
                      name);
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- the text form --------------------------------------------------------------------------- */
 
 DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
 {
@@ -377,7 +377,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
     return DPAR_OK;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, int64_t v)
 {
@@ -452,7 +452,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
     }
 }
 
-/* ---- rules ---------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *strategy)
 {

@@ -9,7 +9,7 @@
 #include "../base/inner.h"
 #include "inner.h"
 
-/* ---- software stacks, names, sums over the list ----------------------------------------- */
+/* ---- software stacks, names, sums over the list ---------------------------------------------- */
 
 DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
@@ -196,7 +196,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     return DPAR_OK;
 }
 
-/* ---- building ---------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 /* Appends a class of `count` equal layers without operations. Returns NULL if count is 0 or the
  * table is full. */
@@ -1106,7 +1106,7 @@ static void dpari_build_grid(dpar_workload *work, const dpar_model *model)
     layer->exchanges = 1;
 }
 
-/* ---- from model to workload --------------------------------------------------------------- */
+/* ---- from model to workload ------------------------------------------------------------------ */
 
 static int dpari_is_transformer(int32_t family)
 {

@@ -26,8 +26,7 @@
     or compile with -D_GNU_SOURCE
 #endif
 
-/* ---- reading the machine ----------------------------------------------------------------------
- */
+/* ---- reading the machine --------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
 {
@@ -454,8 +453,7 @@ DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *ch
     dpari_doctor_load(site, checkup);
 }
 
-/* ---- querying the system ----------------------------------------------------------------------
- */
+/* ---- querying the system --------------------------------------------------------------------- */
 
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
 {
@@ -576,8 +574,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *che
     checkup->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 {
@@ -601,8 +598,7 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
     dpar_text_put(out, unit[k]);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------
- */
+/* ---- what is wrong --------------------------------------------------------------------------- */
 
 typedef struct dpari_doctor {
     const dpari_site *site;

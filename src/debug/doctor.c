@@ -13,8 +13,7 @@
 
 #include <errno.h>
 
-/* ---- the facts --------------------------------------------------------------------------------
- */
+/* ---- the facts ------------------------------------------------------------------------------- */
 
 static void dpari_doctor_say_job(const dpari_checkup *checkup, dpar_text *out)
 {

@@ -18,8 +18,7 @@
 #include "../comm/os.h"
 #include "checkup.h"
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* Compares name and machine, because containers give one machine several names, and two machines
  * may have the same one ("localhost"). */
@@ -129,8 +128,7 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round
                     : dpari_doctor_first_round(job, job->node[me]) == late;
 }
 
-/* ---- naming ranks -----------------------------------------------------------------------------
- */
+/* ---- naming ranks ---------------------------------------------------------------------------- */
 
 enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
 
@@ -220,8 +218,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doc
     return out;
 }
 
-/* ---- what is wrong with each rank by itself ---------------------------------------------------
- */
+/* ---- what is wrong with each rank by itself -------------------------------------------------- */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
 {
@@ -308,8 +305,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* ---- what is wrong with them together ---------------------------------------------------------
- */
+/* ---- what is wrong with them together -------------------------------------------------------- */
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
@@ -600,8 +596,7 @@ static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_jo
     }
 }
 
-/* ---- how fast messages are --------------------------------------------------------------------
- */
+/* ---- how fast messages are ------------------------------------------------------------------- */
 
 /* The measurements of one level. */
 typedef struct dpari_doctor_speed {
@@ -788,8 +783,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *tally, const dpari_doctor_job
                      mbits * 1e-3, (double)least * 1e-3);
 }
 
-/* ---- the lines of the report ------------------------------------------------------------------
- */
+/* ---- the lines of the report ----------------------------------------------------------------- */
 
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out)
 {
@@ -900,8 +894,7 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_tex
     }
 }
 
-/* ---- the chart of this rank -------------------------------------------------------------------
- */
+/* ---- the chart of this rank ------------------------------------------------------------------ */
 
 /* Finds the device that the rank would use, which is number local_rank of those that it sees. */
 static void dpari_doctor_own_gpu(const dpari_site *site, const dpari_checkup *checkup,
@@ -971,8 +964,7 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checku
     chart->within.peer = chart->between.peer = -1;
 }
 
-/* ---- messages back and forth ------------------------------------------------------------------
- */
+/* ---- messages back and forth ----------------------------------------------------------------- */
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
@@ -1046,8 +1038,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
     return st;
 }
 
-/* ---- the whole report -------------------------------------------------------------------------
- */
+/* ---- the whole report ------------------------------------------------------------------------ */
 
 /* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
  */

@@ -28,8 +28,7 @@
 #include "../index/reach.h"
 #include "../index/redistribute.h"
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 /* Returns the name of a method, DPAR_HALO_x. */
 static const char *dpari_hx_way(int32_t way)
@@ -111,8 +110,7 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
     dpari_hx_put_unreached(out, plan);
 }
 
-/* ---- checks POISON and UNFILLED ---------------------------------------------------------------
- */
+/* ---- checks POISON and UNFILLED -------------------------------------------------------------- */
 
 /* Stores a value that no code computes: a quiet NaN, or an integer with all bits set. */
 static void dpari_hx_poison_of(int32_t type, unsigned char *element)
@@ -262,8 +260,7 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- check STALE: comparing with the results of a new exchange --------------------------------
- */
+/* ---- check STALE: comparing with the results of a new exchange ------------------------------- */
 
 /* Appends an element of any type. */
 static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
@@ -491,8 +488,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
     return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
 }
 
-/* ---- check WRONG: comparing with the whole array ----------------------------------------------
- */
+/* ---- check WRONG: comparing with the whole array --------------------------------------------- */
 
 /* A field while it is compared. */
 typedef struct dpari_hx_whole {

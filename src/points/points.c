@@ -19,8 +19,7 @@
 #include "points_plan.h"
 #include "points_wait.h"
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Returns the number of ids that the plan's table must hold: ghosts, and own ids if they are
  * listed. */
@@ -168,8 +167,7 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
     return DPAR_OK;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Lays out a plan in memory, with its table, whose memory first holds the bits of
  * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
@@ -192,8 +190,7 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
     return plan;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
 /* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
  * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
@@ -263,8 +260,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
     return DPAR_OK;
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* Counts the peers, and the numbers that their lists need. */
 static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
@@ -593,8 +589,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     return DPAR_OK;
 }
 
-/* ---- numbering --------------------------------------------------------------------------------
- */
+/* ---- numbering ------------------------------------------------------------------------------- */
 
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index)
@@ -675,8 +670,7 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
     return DPAR_OK;
 }
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic)
 {

@@ -7,8 +7,7 @@
 #include "../comm/comm.h"
 #include "../comm/os.h"
 
-/* ---- tables of ids ----------------------------------------------------------------------------
- */
+/* ---- tables of ids --------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n)
 {
@@ -210,8 +209,7 @@ static void dpari_pt_close(dpari_pt_mail *mail)
     dpar_comm_release(mail->comm, mail->count);
 }
 
-/* ---- owners -----------------------------------------------------------------------------------
- */
+/* ---- owners ---------------------------------------------------------------------------------- */
 
 /* Reports a ghost that no rank owns. */
 static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
@@ -423,8 +421,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
     return status;
 }
 
-/* ---- order ------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
  * have n elements each. */
@@ -457,8 +454,7 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
     }
 }
 
-/* ---- lists of both sides ----------------------------------------------------------------------
- */
+/* ---- lists of both sides --------------------------------------------------------------------- */
 
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
 {

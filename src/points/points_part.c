@@ -19,8 +19,7 @@ enum {
     DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
-/* ---- the curve --------------------------------------------------------------------------------
- */
+/* ---- the curve ------------------------------------------------------------------------------- */
 
 /* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
@@ -68,8 +67,7 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
     return place;
 }
 
-/* ---- structs ----------------------------------------------------------------------------------
- */
+/* ---- structs --------------------------------------------------------------------------------- */
 
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
@@ -231,8 +229,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 /* Returns the number of own points before (key, id), or, if with is 1, up to it. */
 static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)

@@ -24,8 +24,7 @@
  * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
-/* ---- vectors ----------------------------------------------------------------------------------
- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 /* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
@@ -228,8 +227,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
     return DPAR_OK;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
  * messages have been sent when an exchange ends. */
@@ -433,8 +431,7 @@ static void dpari_pt_publish(dpari_points *plan)
     dpari_publish(plan->world, &plan->line->ready, word);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
 static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
@@ -557,8 +554,7 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
                                plan->sends_posted, plan->work + plan->receives_posted);
 }
 
-/* ---- taking -----------------------------------------------------------------------------------
- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
 static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
@@ -793,8 +789,7 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
     return status;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Breaks the communicator if that of the node is broken, because messages of other nodes may then
  * never arrive. */

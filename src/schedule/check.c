@@ -74,7 +74,7 @@ typedef struct dpari_proof {
         pending; /* a list of transferred messages whose successors may be next; -1 at its end */
 } dpari_proof;
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Writes an action without its partner in a pair, which may not exist. */
 static void dpari_proof_put(const dpar_action *action, dpar_text *text)
@@ -133,7 +133,7 @@ static int32_t dpari_proof_kind(uint32_t set)
     return kind;
 }
 
-/* ---- shape and memory ----------------------------------------------------------------------- */
+/* ---- shape and memory ------------------------------------------------------------------------ */
 
 static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *why)
 {
@@ -232,7 +232,7 @@ static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, i
     }
 }
 
-/* ---- access --------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *proof, int32_t stage,
                                                        int32_t micro)
@@ -258,7 +258,7 @@ static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const d
                           action->micro_batch);
 }
 
-/* ---- each action on its own ----------------------------------------------------------------- */
+/* ---- each action on its own ------------------------------------------------------------------ */
 
 /* Collects the kinds of all actions and checks that they exist. */
 static dpar_status dpari_proof_kinds(dpari_proof *proof)
@@ -350,7 +350,7 @@ static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_act
                                                             : DPAR_OK;
 }
 
-/* ---- order in a rank ------------------------------------------------------------------------ */
+/* ---- order in a rank ------------------------------------------------------------------------- */
 
 /* Returns the kinds that must come after `kind` in the list, for the same stage and micro-batch. */
 static uint32_t dpari_proof_later(int32_t kind)
@@ -583,7 +583,7 @@ static dpar_status dpari_proof_stages(const dpari_proof *proof)
     return DPAR_OK;
 }
 
-/* ---- order of a channel --------------------------------------------------------------------- */
+/* ---- order of a channel ---------------------------------------------------------------------- */
 
 /* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
  * O(its actions) however many ranks there are. */
@@ -659,7 +659,7 @@ static dpar_status dpari_proof_channels(const dpari_proof *proof)
     return st;
 }
 
-/* ---- the run: ranks advance until each waits for another ------------------------------------ */
+/* ---- the run: ranks advance until each waits for another ------------------------------------- */
 
 /* True if messages are posted and wait in queues. */
 static int dpari_proof_queues(const dpari_proof *proof)
@@ -863,7 +863,7 @@ static int dpari_proof_step(dpari_proof *proof, int32_t r)
     return went;
 }
 
-/* ---- stuck: which rank waits for which ------------------------------------------------------ */
+/* ---- stuck: which rank waits for which ------------------------------------------------------- */
 
 /* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
  * computation that waits for a queued message it is the first message of that queue. A rank at the
@@ -1058,7 +1058,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
     return DPAR_E_STUCK;
 }
 
-/* ---- the check as a whole ------------------------------------------------------------------- */
+/* ---- the check as a whole -------------------------------------------------------------------- */
 
 /* Checks everything but channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
@@ -1100,7 +1100,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     return st == DPAR_OK ? dpari_proof_run(&w, NULL) : st;
 }
 
-/* ---- transports ----------------------------------------------------------------------------- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 /* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)

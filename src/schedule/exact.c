@@ -9,7 +9,7 @@
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
-/* ---- the job -------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 /* Checks the numbers of a job that are not times or bytes. */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
@@ -321,7 +321,7 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
     return bound;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Limits of the fields of a key: done counts have 8 bits. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };

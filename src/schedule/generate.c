@@ -11,7 +11,7 @@
 #include "order.h"
 #include "vshape.h"
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Entry n of names that follow each other, each with its zero. On a small processor constants take
  * RAM, and rows of equal length would take twice as much. */
@@ -112,7 +112,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
                      (int32_t)24, name);
 }
 
-/* ---- what an order means -------------------------------------------------------------------- */
+/* ---- what an order means --------------------------------------------------------------------- */
 
 /* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
@@ -217,7 +217,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *desc)
     return k;
 }
 
-/* ---- checks of an order --------------------------------------------------------------------- */
+/* ---- checks of an order ---------------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_schedule_desc *desc, dpar_why *why)
 {
@@ -352,7 +352,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- sizes ---------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
  * counted with the first stage of their rank. */
@@ -405,7 +405,7 @@ DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order,
     return dpari_plan_works(&k) ? bytes + dpari_whole_words(dpari_v_work(k.p, k.m)) : bytes;
 }
 
-/* ---- writing a rank's list ------------------------------------------------------------------ */
+/* ---- writing a rank's list ------------------------------------------------------------------- */
 
 /* The place in a rank's list where the next action is written. */
 typedef struct dpari_pen {
@@ -433,7 +433,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that alternate between F and backward ---------------------------------------- */
+/* ---- the rules that alternate between F and backward ----------------------------------------- */
 
 /* A position in the order of micro-batches: each group passes chunk 0, then chunk 1, and so on,
  * before the next group starts. */
@@ -523,7 +523,7 @@ static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *p
     }
 }
 
-/* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
+/* ---- the rules that run all micro-batches of a stage in one go ------------------------------- */
 
 /* Appends all F, or all B, of a stage to its rank's list. While lists are written,
  * schedule->begin[r] is the current end of rank r's list. */
@@ -556,7 +556,7 @@ static void dpari_sweep_all(const dpari_plan *plan, dpar_schedule *schedule)
     schedule->begin[0] = 0;
 }
 
-/* ---- ZBV ------------------------------------------------------------------------------------ */
+/* ---- ZBV ------------------------------------------------------------------------------------- */
 
 /* The two stages of a rank on the V, index 0 on the way down and 1 on the way up. */
 typedef struct dpari_two {
@@ -623,7 +623,7 @@ static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen
     }
 }
 
-/* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
+/* ---- DualPipe and DualPipeV ------------------------------------------------------------------ */
 
 /* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
  * this rank, direction 1 at the other end. */
@@ -707,7 +707,7 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
                      faces ? half : plan->m);
 }
 
-/* ---- Chimera -------------------------------------------------------------------------------- */
+/* ---- Chimera --------------------------------------------------------------------------------- */
 
 /* F and B take equal slots, and each rank alternates between two streams of actions. In one stream,
  * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
@@ -741,7 +741,7 @@ static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen 
     }
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {

@@ -12,7 +12,7 @@
 #include "inner.h"
 #include "pipe.h"
 
-/* ---- checks of the input -------------------------------------------------------------------- */
+/* ---- checks of the input --------------------------------------------------------------------- */
 
 /* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
@@ -174,7 +174,7 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
     dpari_sink_put(to, &a);
 }
 
-/* ---- shards and gradients ------------------------------------------------------------------- */
+/* ---- shards and gradients -------------------------------------------------------------------- */
 
 /* The window: the stages of the actions from the current one up to `end`, in the order in which
  * they are first needed. A stage stays in the window after its last use until its RESHARD is
@@ -299,7 +299,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
     dpari_window_let_go(&w, to);
 }
 
-/* ---- a set of ranks whose smallest member is found quickly ---------------------------------- */
+/* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
 
 /* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
  * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
@@ -726,7 +726,7 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- lowering ------------------------------------------------------------------------------- */
+/* ---- lowering -------------------------------------------------------------------------------- */
 
 /* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
  * does not overflow. */
@@ -959,7 +959,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     return st;
 }
 
-/* ---- merging -------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 /* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
  * is merged with it into a B. */
@@ -1028,7 +1028,7 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
     return DPAR_OK;
 }
 
-/* ---- late receives -------------------------------------------------------------------------- */
+/* ---- late receives --------------------------------------------------------------------------- */
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
@@ -1182,7 +1182,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     return DPAR_OK;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------ */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)

@@ -43,7 +43,7 @@ typedef struct dpari_placing {
     int64_t rest_bytes;
 } dpari_placing;
 
-/* ---- stages from layers --------------------------------------------------------------------- */
+/* ---- stages from layers ---------------------------------------------------------------------- */
 
 /* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
 static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *times, int k)
@@ -127,7 +127,7 @@ static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
     }
 }
 
-/* ---- evaluation ----------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
                                                const dpari_placing_cut *b)
@@ -239,7 +239,7 @@ static void dpari_placing_copy(const dpari_placing *placing, dpari_placing_cut *
     to->result = from->result;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
  * passes one on. Returns 0 if stage `from` has only one layer. */
@@ -326,7 +326,7 @@ static dpar_status dpari_placing_search(dpari_placing *placing, dpar_schedule *s
     return st;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------ */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 /* Checks layers and stages, and the shape of the given schedule. */
 static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)

@@ -7,7 +7,7 @@
 #include "action.h"
 #include "inner.h"
 
-/* ---- maps and memory ------------------------------------------------------------------------ */
+/* ---- maps and memory ------------------------------------------------------------------------- */
 
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
@@ -76,7 +76,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t ki
     }
 }
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Writes an action, but not the other half of a joined pair. */
 static void dpari_action_put(const dpar_action *action, dpar_text *text)
@@ -104,7 +104,7 @@ DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *action, dpar_text 
     }
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A position in a text, and what was counted so far. */
 typedef struct dpari_csv {
@@ -450,7 +450,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *schedule,
     return st;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, const char *end,
                                              dpar_text *text)

@@ -7,7 +7,7 @@
 #include "../base/inner.h"
 #include "action.h"
 
-/* ---- for all three formats ------------------------------------------------------------------ */
+/* ---- for all three formats ------------------------------------------------------------------- */
 
 /* True for computations, which are drawn on the rank's main lane. The other actions are messages,
  * collectives and copies. */
@@ -224,7 +224,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
     return -1;
 }
 
-/* ---- text ----------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* The layout of a chart. */
 typedef struct dpari_chart {
@@ -423,7 +423,7 @@ static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpari_chart_legend(text, &c, kinds, desc->schedule->stages / desc->schedule->ranks);
 }
 
-/* ---- SVG ------------------------------------------------------------------------------------ */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* All lengths are integers in tenths of a pixel. LANE is the height of a lane, the others are
  * margins. */
@@ -729,7 +729,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     dpar_text_put(text, "</svg>\n");
 }
 
-/* ---- Chrome trace --------------------------------------------------------------------------- */
+/* ---- Chrome trace ---------------------------------------------------------------------------- */
 
 /* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
  * kind of message therefore has its own threads, one for each of up to 8 messages that are in
@@ -922,7 +922,7 @@ static void dpari_trace_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpar_text_put(text, "\n]}\n");
 }
 
-/* ---- the call ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *text,
                                                    const dpar_schedule_draw_desc *desc,

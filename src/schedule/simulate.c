@@ -85,7 +85,7 @@ typedef struct dpari_sim {
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* True if the schedule has a shape that can be simulated. */
 static int dpari_sim_fits(const dpar_schedule *schedule)
@@ -161,7 +161,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
     return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
 }
 
-/* ---- times and bytes ------------------------------------------------------------------------ */
+/* ---- times and bytes ------------------------------------------------------------------------- */
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {

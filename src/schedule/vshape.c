@@ -109,7 +109,7 @@ static void dpari_v_restart(dpari_v *v)
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W are separate ------------------------------------------------- */
+/* ---- V-Half and V-Min: I and W are separate -------------------------------------------------- */
 
 /* Updates the activations and the owed W for a slot. If W have no slots of their own (`filled` is
  * 0), a free slot runs an owed one. */
@@ -322,7 +322,7 @@ static void dpari_v_min_blocks(dpari_v *v)
     }
 }
 
-/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
+/* ---- 1F1B-V: whole backwards ----------------------------------------------------------------- */
 
 /* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
  * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
@@ -393,7 +393,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both ----------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {

@@ -32,8 +32,7 @@
 /* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
 
-/* ---- the descriptor ---------------------------------------------------------------------------
- */
+/* ---- the descriptor -------------------------------------------------------------------------- */
 
 /* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
@@ -211,8 +210,7 @@ static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
 }
 
-/* ---- made and freed ---------------------------------------------------------------------------
- */
+/* ---- made and freed -------------------------------------------------------------------------- */
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
@@ -432,8 +430,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     return DPAR_OK;
 }
 
-/* ---- a pass ------------------------------------------------------------------------------------
- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 /* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)

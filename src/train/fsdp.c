@@ -88,8 +88,7 @@ struct dpar_fsdp {
     dpar_status status; /* of this pass; the first error stays */
 };
 
-/* ---- the descriptor -----------------------------------------------------------------------------
- */
+/* ---- the descriptor -------------------------------------------------------------------------- */
 
 /* True if weights stay whole, so that each unit has a slot of its own. */
 static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
@@ -216,8 +215,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
     return dpar_optimizer_check(&desc->optimizer, desc->type, NULL, NULL, why);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
  * counts. */
@@ -386,8 +384,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
     return dpari_fsdp_plan(&d, shards, desc, sizes, why);
 }
 
-/* ---- make and free ----------------------------------------------------------------------------
- */
+/* ---- make and free --------------------------------------------------------------------------- */
 
 /* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
@@ -681,8 +678,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, con
     return dpari_post(fsdp->shard, &call, work);
 }
 
-/* ---- addresses --------------------------------------------------------------------------------
- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 {
@@ -837,8 +833,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
     return st;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* Writes "unit 'wte'" or "unit 3". */
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
@@ -996,8 +991,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
     return dpar_wait(&fsdp->slot[fsdp->unit[u].slot].work);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* a += b, element by element, in the type of a: F64 or F32. */
 static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
@@ -1171,8 +1165,7 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
                            desc->gradient_type, &s->work);
 }
 
-/* ---- a pass ------------------------------------------------------------------------------------
- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
 {
@@ -1436,8 +1429,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
     return st;
 }
 
-/* ---- state ------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* True if unit u has such an array now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)

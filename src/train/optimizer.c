@@ -113,8 +113,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     return DPAR_OK;
 }
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
 static double dpari_optim_power(double b, int64_t t)
@@ -138,8 +137,7 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
     return dpari_leastf(1.0, limit / (norm + 1e-6));
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* The values of a step that are the same for all elements. */
 typedef struct dpari_optim_now {

@@ -103,8 +103,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
-/* ---- options and memory -----------------------------------------------------------------------
- */
+/* ---- options and memory ---------------------------------------------------------------------- */
 
 /* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
@@ -245,8 +244,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
     dpari_fact_type(facts, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
-/* ---- callbacks and slots of the list ----------------------------------------------------------
- */
+/* ---- callbacks and slots of the list --------------------------------------------------------- */
 
 /* Returns the callback for a kind of action; NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
@@ -666,8 +664,7 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pi
     return n;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the nanoseconds since the step began. */
 static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
@@ -783,8 +780,7 @@ static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     return st;
 }
 
-/* ---- stages -----------------------------------------------------------------------------------
- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 /* Waits for the messages that action k needs, and fills in the task for its callback. */
 static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_task *t)

@@ -25,8 +25,7 @@
 #include "optimizer.h"
 #include "optimizer_private.h"
 
-/* ---- made and freed ---------------------------------------------------------------------------
- */
+/* ---- made and freed -------------------------------------------------------------------------- */
 
 /* What all ranks must give alike in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
@@ -293,8 +292,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     return zero1->moment[array];
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
