@@ -3447,10 +3447,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_wrong(why,
-                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
-                           "the number of ranks is given",
-                           (int32_t)n, name, size);
+        return dpari_wrong(
+            why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
+            (int32_t)n, name, size);
     } else {
         product *= size;
     }
@@ -3468,18 +3467,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 0", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
-                             m->size, ranks);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "the other axes make %d ranks, which do not divide %d", m->size,
+                             ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, but there are %d", m->size,
                          ranks);
     }
     dpari_mesh_strides(m, order);
@@ -3752,10 +3752,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
-                             "axis, but their set is a group all the same",
-                             a->name, a->stride, one->stride * one->size);
+            return dpari_say(
+                DPAR_E_DIVIDE, why,
+                "axis '%s' has stride %d, must be %d: a view needs a mesh without gaps", a->name,
+                a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -3793,8 +3793,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
-                             order);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' is in the order, but has no size",
+                             (int32_t)n, order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
@@ -3810,7 +3810,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+            return dpari_wrong(why, "'%.*s' has size %d, but is not in the order", (int32_t)n, word,
                                sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
@@ -3833,8 +3833,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
-                             "the other: their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
+                             "their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }
@@ -3983,7 +3983,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+            return dpari_wrong(why, "parts[%d] is %d: give 0 to have it chosen, or at least 1", d,
                                parts[d]);
         }
         zeros += parts[d] == 0;
@@ -3992,12 +3992,13 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
-                         fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         ranks);
     }
     if (zeros == 0 && fixed != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why, "the parts multiply to %ld, but there are %d ranks",
+                         fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -4072,8 +4073,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
-                           dims, (int32_t)DPAR_MAX_AXES);
+        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+                           (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
     st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
@@ -4304,7 +4305,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
             dpari_cart_begin(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
-            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
             return DPAR_E_RANGE;
         }
     }
@@ -4317,16 +4318,15 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(
-                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
-                cells[d], weight != NULL ? weight[d] : 1);
+            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+                               d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+            return dpari_wrong(why, "dim %d is fixed at %d parts but has only %ld cells", d,
                                parts[d], cells[d]);
         }
     }
@@ -4340,7 +4340,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     dpari_cart_begin(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
-    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
     return DPAR_E_RANGE;
 }
 
@@ -4460,7 +4460,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -4526,16 +4526,16 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
+            return dpari_wrong(why, "parts[%d] is %d: must be at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
                              size);
         }
         c.parts[d] = parts[d];
@@ -4610,8 +4610,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
+        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+                           (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
@@ -4641,8 +4641,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
-                       grid->size);
+        st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
+                       per_node, grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -4864,16 +4864,13 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d does not exist", s->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_wrong(
-                why,
-                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
-                "negative",
-                d, s->block[d], s->width[d], s->bytes);
+            return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
+                               s->block[d], s->width[d], s->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
@@ -4881,8 +4878,7 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w);
+                             "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
         }
         sum += w;
     }
@@ -5183,10 +5179,11 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
+        return dpari_wrong(why, "rule %d does not exist, or is RAGGED (use dpar_split_init_ragged)",
+                           rule);
     }
     if (blocked && block < 1) {
-        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
+        return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
@@ -5205,11 +5202,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
+        return dpari_wrong(why, "cuts[0] is %ld: must be 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+            return dpari_wrong(why, "cuts[%d] is %ld, but cuts[%ld] is only %ld", p, cuts[p],
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
@@ -5238,15 +5235,15 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
+        return dpari_wrong(why, "atom is %ld: must be at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
+            return dpari_wrong(why, "weights[%d] is %ld: must be at least 0", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights exceeds 2^31 - 1", parts);
         }
     }
     if (all == 0) {
@@ -5323,7 +5320,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             "cost[%ld] is %ld: each must be at least 0, their sum at most 2^62", i,
                              cost[i]);
         }
         all += cost[i];
@@ -5787,7 +5784,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
@@ -5796,7 +5793,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
     }
     return st;
@@ -5806,13 +5803,14 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
+                           dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -5837,7 +5835,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of dim %d", order[k],
                                dim);
         }
         cut |= (uint32_t)1 << dim;
@@ -5853,16 +5851,16 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
-                           mesh->axes, mesh->size);
+        return dpari_wrong(why, "the mesh has %d axes and %d ranks: use dpar_mesh_init", mesh->axes,
+                           mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
+                             "dim %d has %ld elements: must be 0 to 2^62", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
@@ -6791,26 +6789,25 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
+        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
+        return dpari_wrong(why, "rank %d owns %d blocks, more than one", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(
-            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-                 "no partner");
+            why, "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
                 h->low[d], h->high[d]);
         }
     }
@@ -6968,7 +6965,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -6977,7 +6974,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_wrong(
-                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
+                why, "axis %d: a new partial axis must be a sum, an old one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
@@ -7885,9 +7882,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
         return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
                            at[0], at[1]);
     }
-    return dpari_wrong(
-        why, "%ld elements are in no box: the first has indices (%ld, %ld, %ld) in dims 0 to 2",
-        missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(why,
+                       "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
+                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -7898,7 +7895,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "%d boxes of %d dims: at least 0, and 0 to %d dims", n, dims,
+        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
@@ -7915,15 +7912,17 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     }
     for (i = 0; i < n; i++) {
         if (box[i].dims != dims) {
-            return dpari_wrong(why, "box %d has %d dims, the array %d", i, box[i].dims, dims);
+            return dpari_wrong(why, "box %d has %d dims, but the array has %d", i, box[i].dims,
+                               dims);
         }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_wrong(why, "box %d is not inside: indices %ld to %ld of a dim of %ld",
-                                   i, box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+                return dpari_wrong(why,
+                                   "box %d: indices %ld to %ld are not all inside a dim of %ld", i,
+                                   box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
         order[used++] = i;
@@ -7935,7 +7934,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
             if (dpari_box_intersect(a, &box[order[j]], &both)) {
-                return dpari_wrong(why, "boxes %ld and %ld both have %ld elements",
+                return dpari_wrong(why, "boxes %ld and %ld overlap in %ld elements",
                                    dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                    dpar_box_volume(&both));
             }
@@ -8012,8 +8011,7 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
-                               p->rule);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
         s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
@@ -8329,11 +8327,11 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
+        return dpari_wrong(why, "from and to must have the same mesh and number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -8360,7 +8358,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
+        return dpari_wrong(why,
+                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
+                           q->node_capacity, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
@@ -8372,16 +8372,17 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
+            return dpari_say(st, why, "node_capacity %d is too small for this search",
+                             q->node_capacity);
         }
-        return dpari_say(st, why, "no sequence of collectives leads there");
+        return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
@@ -8421,7 +8422,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
+        return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];
@@ -8468,7 +8469,7 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 {
     int64_t at;
     if (n < 0) {
-        return dpari_wrong(why, "parameter %d has %ld elements", i, n);
+        return dpari_wrong(why, "parameter %d has a negative count, %ld", i, n);
     }
     if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
         return dpari_say(DPAR_E_RANGE, why, "parameter %d of %ld elements ends past 2^62", i, n);
@@ -8485,9 +8486,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_wrong(
-            why, "%d parameters of at least 0, aligned to %ld for %d ranks, each at least 1",
-            params, align, ranks);
+        return dpari_wrong(why, "params %d must be at least 0, align %ld and ranks %d at least 1",
+                           params, align, ranks);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -8497,7 +8497,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         }
     }
     if (!dpari_round_up(end, ranks, &padded)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements for %d ranks pass 2^62", end, ranks);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements, padded for %d ranks, exceed 2^62", end,
+                         ranks);
     }
     f->ranks = ranks;
     f->total = end;
@@ -8597,12 +8598,11 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why,
-            "%d parameters in buckets of %ld for %d ranks, aligned to %ld: none may be negative",
+            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
             how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
-        return dpari_say(DPAR_E_RANGE, why, "multiples of %ld and %ld ranks pass 2^63",
+        return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",
                          how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
@@ -8692,7 +8692,8 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     if (queries < 1 || groups < 1 || ranks < 1 ||
         (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
         return dpari_wrong(
-            why, "%d query heads in %d groups on %d ranks by rule %d: 1 or more, CHUNK or EVEN",
+            why,
+            "queries %d, groups %d and ranks %d must be at least 1, rule %d CHUNK, EVEN or DIVIDE",
             queries, groups, ranks, rule);
     }
     if (queries % groups != 0) {
@@ -8797,12 +8798,12 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
-        return dpari_wrong(
-            why, "rank %d of %d sequence parts and %d head parts, %ld elements a token and head",
-            rank, seq->parts, heads->parts, width);
+        return dpari_wrong(why,
+                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld pass 2^63", seq->count,
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld exceed 2^63", seq->count,
                          heads->count, width);
     }
     tokens = dpar_split_part_count(seq, rank);
@@ -8838,19 +8839,20 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
         return dpari_wrong(
-            why, "%ld and %ld tokens of at least 0, padded to %ld on %d ranks, each at least 1",
+            why, "count %ld and added %ld must be at least 0, multiple %ld and ranks %d at least 1",
             count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld and %ld tokens padded to %ld: at most 2^61", count,
-                         added, multiple);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
     all = dpari_ceil_div(padded + added, multiple) * multiple;
     if (padded % ranks != 0 || (all - padded) % ranks != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
-            "%ld and %ld rows do not split evenly over %d ranks: pad to a multiple of them", padded,
+            "%ld and %ld rows do not split evenly over %d ranks: choose another multiple", padded,
             all - padded, ranks);
     }
     v->count = count;
@@ -8918,24 +8920,29 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
 {
     int32_t given = (s->first_layers > 0) + (s->last_layers > 0);
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
-        return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
-                           chunks);
+        return dpari_wrong(
+            why,
+            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
+            s->layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {
-        return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
-                           s->loss, s->v_shape);
+        return dpari_wrong(why, "embedding=%d, loss=%d, v_shape=%d: each must be 0 or 1",
+                           s->embedding, s->loss, s->v_shape);
     }
     if (given > 0 && (s->v_shape || s->embedding || s->loss)) {
-        return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
+        return dpari_wrong(why,
+                           "first_layers=%d, last_layers=%d exclude embedding, loss and v_shape",
                            s->first_layers, s->last_layers);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "first_layers=%d and last_layers=%d do not fit %d layers on %d stages",
                          s->first_layers, s->last_layers, s->layers, s->stages);
     }
     if (s->first_layers % chunks != 0 || s->last_layers % chunks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "%d chunks do not divide first_layers=%d and last_layers=%d", chunks,
                          s->first_layers, s->last_layers);
     }
     return DPAR_OK;
@@ -8950,8 +8957,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
             v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
-        st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
-                         s->stages);
+        st = dpari_wrong(why, "chunk %d of stage %d: there are %d chunks and %d stages", chunk,
+                         stage, chunks, s->stages);
     }
     if (st != DPAR_OK) {
         return st;
@@ -8975,17 +8982,17 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "%d documents that begin at %ld on %d ranks", docs,
-                           docs < 0 ? 0 : ends[0], ranks);
+        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+                           docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
         if (ends[k + 1] < ends[k]) {
-            return dpari_wrong(why, "document %d ends at %ld, the one before at %ld", k,
+            return dpari_wrong(why, "document %d ends at %ld, before it begins at %ld", k,
                                ends[k + 1], ends[k]);
         }
     }
     if (ends[docs] > INT64_C(1) << 61) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens: at most 2^61", ends[docs]);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens exceed 2^61", ends[docs]);
     }
     return DPAR_OK;
 }
@@ -8996,7 +9003,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_wrong(why, "rule %d: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule);
+        st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
         p->docs = docs;
@@ -9130,20 +9137,22 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
 {
     const int64_t limit = INT64_C(1) << 30;
     if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_wrong(why, "kernel %ld of at least 1, stride %ld, dilation %ld, pad %ld",
-                           v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+        return dpari_wrong(
+            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
+            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
     }
     if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
         v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld (to 2^30)",
-                         inputs, v->kernel, v->stride, v->dilation);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
+            inputs, v->kernel, v->stride, v->dilation);
     }
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "windows of kind %d do not exist", v->kind);
+        return dpari_wrong(why, "window kind %d does not exist", v->kind);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
                          v->dilation);
     }
     return DPAR_OK;
@@ -9154,12 +9163,11 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
 {
     int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
     if (inputs > dpari_window_limit / s) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld inputs, %ld outputs for each: more than 2^60",
-                         inputs, s);
+        return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
     m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
     if (inputs == 0 || m < 1) {
-        return dpari_wrong(why, "no outputs: %ld inputs, stride %ld, %ld of padding cut off",
+        return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
     }
     *outputs = m;
@@ -9175,14 +9183,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
         return st;
     }
     if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation has as many outputs as its caller says");
+        return dpari_wrong(why, "an interpolation needs outputs");
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
         if (inputs / dpari_window_dilation(v) < v->kernel) {
-            return dpari_wrong(why, "%ld inputs, each %ld-th of them: fewer than %ld keys", inputs,
+            return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
                                dpari_window_dilation(v), v->kernel);
         }
         *outputs = inputs;
@@ -9190,7 +9198,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "a kernel that reaches over %ld of %ld inputs and %ld of padding",
+        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
                            dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
     }
     m = room / s + 1;
@@ -9209,12 +9217,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (v->kernel > 1 && v->kernel % 2 != 0) {
-            return dpari_wrong(why, "an interpolation of %ld taps: 1 or an even number", v->kernel);
+            return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
+                               v->kernel);
         }
         return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
                    ? DPAR_OK
                    : dpari_say(DPAR_E_RANGE, why,
-                               "interpolation of %ld inputs to %ld: 1 to 2^30 each", inputs,
+                               "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
                                outputs);
     }
     if (st == DPAR_OK) {
@@ -9227,8 +9236,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
         more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
-        return dpari_wrong(why, "%ld outputs of %ld inputs: %ld to %ld are possible", outputs,
-                           inputs, least, least + more);
+        return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
+                           least, least + more);
     }
     return DPAR_OK;
 }
@@ -9426,31 +9435,29 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, h->low[d],
                          h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: must be 0 to 2^60", d,
                          h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
-            h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
+                         h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
+        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_wrong(
-                why,
-                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
-                "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule);
+            return dpari_wrong(why,
+                               "axis %d cuts dim %d by rule %d: a halo needs contiguous blocks "
+                               "(CHUNK, EVEN, FLOOR, RAGGED)",
+                               i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -9459,21 +9466,20 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d", h->fold,
                            h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(why,
-                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
-                           h->mirror, h->fold);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", h->on_row,
                            h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld",
                          h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
@@ -9492,7 +9498,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld", width,
+                         rows);
     }
     return DPAR_OK;
 }
@@ -9501,22 +9508,19 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
                            (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
+        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(
-            why,
-            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
-            "first is not",
-            h->fold, h->mirror);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+        return dpari_wrong(why, "%ld columns around a pole: the number must be even",
                            h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
@@ -9527,27 +9531,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_wrong(
-            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
-            h->grid.dims);
+        return dpari_wrong(why,
+                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
+                           h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
+        return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_wrong(
-            why,
-            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
-            "cells along y or x; of corners of cells two would be nobody's",
-            h->points[0], h->points[y], h->points[y + 1]);
+        return dpari_wrong(why,
+                           "a cubed sphere with points %d in dim 0, %d in y, %d in x: must be "
+                           "AT_CELLS in dim 0 and in y or x (two corners have no owner)",
+                           h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
+                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                d, most);
         }
     }
     return DPAR_OK;
@@ -9562,7 +9566,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_wrong(
-            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
+            why, "partner must be on the same cubed sphere: same grid, periodic and owner");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -9571,13 +9575,12 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
+            return dpari_wrong(why, "dim %d has a window, which excludes a partner", d);
         }
         if (h->points[d] != p->points[other]) {
             return dpari_wrong(
                 why,
-                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
-                "are exchanged",
+                "points is %d in dim %d, but the partner's is %d in dim %d: they must be equal",
                 h->points[d], d, p->points[other], other);
         }
     }
@@ -9594,12 +9597,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->first_rank != 0 || last != m->size - 1) {
-        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+        return dpari_wrong(why, "owner needs a mesh of ranks 0, 1, ..., not of %d to %ld",
                            m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
+            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -9619,7 +9622,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
                            g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
@@ -9627,7 +9630,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
+                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
         }
     }
     return DPAR_OK;
@@ -9638,10 +9641,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
+        return dpari_wrong(why, "dim %d has a window: points must be AT_CELLS", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
+        return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
                             : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
@@ -9651,8 +9654,8 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
-                             d, reach, n);
+                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
+                             n);
         }
     }
     return st;
@@ -9663,23 +9666,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_wrong(why, "no halo: NULL");
+        return dpari_wrong(why, "the halo is NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why,
-                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+        return dpari_wrong(why, "grid has %d dims, %d ranks and %d axes: use dpar_layout_init",
                            h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
-                           h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, but the grid has only %d dims",
+                           (int64_t)h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
+        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
@@ -10140,10 +10142,11 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
-        return dpari_wrong(why, "dims %d and %d of a grid of %d dims", p->down, p->across, dims);
+        return dpari_wrong(why, "down is %d, across is %d, but the grid has %d dims", p->down,
+                           p->across, dims);
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
-        return dpari_wrong(why, "rank %d has no points", p->rank);
+        return dpari_wrong(why, "rank %d owns no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
@@ -10379,10 +10382,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
-        return dpari_wrong(why, "text, picture or its halo is NULL");
+        return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
-        return dpari_wrong(why, "format %d: a halo is drawn as SVG, 0", format);
+        return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
@@ -10419,19 +10422,20 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "remainder %d: 0 (pad), 1 (drop) or 2 (exact)", s->remainder);
+        return dpari_wrong(why, "remainder is %d: must be 0 (pad), 1 (drop) or 2 (exact)",
+                           s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
-        return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
+        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", s->ranks,
                            s->run);
     }
     if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
         return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "%ld samples, %d ranks, runs of %ld: 0 to 2^62 samples, also in a round",
-                         s->count, s->ranks, s->run);
+                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", s->count,
+                         s->ranks, s->run);
     }
     if (s->first < 0 || s->first > s->count) {
-        return dpari_wrong(why, "%ld samples are consumed, an epoch has %ld", s->first, s->count);
+        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", s->first, s->count);
     }
     s->run = s->run > 0 ? s->run : 1;
     dpari_permutation_set(s);
@@ -10557,7 +10561,7 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
                                           dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
-        return dpari_wrong(why, "a permutation of %ld elements: 0 or more", count);
+        return dpari_wrong(why, "count is %ld: must be at least 0", count);
     }
     dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {

@@ -117,7 +117,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+            return dpari_wrong(why, "parts[%d] is %d: give 0 to have it chosen, or at least 1", d,
                                parts[d]);
         }
         zeros += parts[d] == 0;
@@ -126,12 +126,13 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
-                         fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         ranks);
     }
     if (zeros == 0 && fixed != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why, "the parts multiply to %ld, but there are %d ranks",
+                         fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -206,8 +207,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
-                           dims, (int32_t)DPAR_MAX_AXES);
+        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+                           (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
     st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
@@ -438,7 +439,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
             dpari_cart_begin(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
-            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
             return DPAR_E_RANGE;
         }
     }
@@ -451,16 +452,15 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(
-                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
-                cells[d], weight != NULL ? weight[d] : 1);
+            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+                               d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+            return dpari_wrong(why, "dim %d is fixed at %d parts but has only %ld cells", d,
                                parts[d], cells[d]);
         }
     }
@@ -474,7 +474,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     dpari_cart_begin(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
-    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
     return DPAR_E_RANGE;
 }
 
@@ -594,7 +594,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -660,16 +660,16 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
+            return dpari_wrong(why, "parts[%d] is %d: must be at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
                              size);
         }
         c.parts[d] = parts[d];
@@ -744,8 +744,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
+        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+                           (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
@@ -775,8 +775,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
-                       grid->size);
+        st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
+                       per_node, grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -998,16 +998,13 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d does not exist", s->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_wrong(
-                why,
-                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
-                "negative",
-                d, s->block[d], s->width[d], s->bytes);
+            return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
+                               s->block[d], s->width[d], s->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
@@ -1015,8 +1012,7 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w);
+                             "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
         }
         sum += w;
     }

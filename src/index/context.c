@@ -11,17 +11,17 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "%d documents that begin at %ld on %d ranks", docs,
-                           docs < 0 ? 0 : ends[0], ranks);
+        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+                           docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
         if (ends[k + 1] < ends[k]) {
-            return dpari_wrong(why, "document %d ends at %ld, the one before at %ld", k,
+            return dpari_wrong(why, "document %d ends at %ld, before it begins at %ld", k,
                                ends[k + 1], ends[k]);
         }
     }
     if (ends[docs] > INT64_C(1) << 61) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens: at most 2^61", ends[docs]);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens exceed 2^61", ends[docs]);
     }
     return DPAR_OK;
 }
@@ -32,7 +32,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_wrong(why, "rule %d: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule);
+        st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
         p->docs = docs;

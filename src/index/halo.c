@@ -24,31 +24,29 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, h->low[d],
                          h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: must be 0 to 2^60", d,
                          h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
-            h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
+                         h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
+        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_wrong(
-                why,
-                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
-                "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule);
+            return dpari_wrong(why,
+                               "axis %d cuts dim %d by rule %d: a halo needs contiguous blocks "
+                               "(CHUNK, EVEN, FLOOR, RAGGED)",
+                               i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -57,21 +55,20 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d", h->fold,
                            h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(why,
-                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
-                           h->mirror, h->fold);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", h->on_row,
                            h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld",
                          h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
@@ -90,7 +87,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld", width,
+                         rows);
     }
     return DPAR_OK;
 }
@@ -99,22 +97,19 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
                            (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
+        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(
-            why,
-            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
-            "first is not",
-            h->fold, h->mirror);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+        return dpari_wrong(why, "%ld columns around a pole: the number must be even",
                            h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
@@ -125,27 +120,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_wrong(
-            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
-            h->grid.dims);
+        return dpari_wrong(why,
+                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
+                           h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
+        return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_wrong(
-            why,
-            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
-            "cells along y or x; of corners of cells two would be nobody's",
-            h->points[0], h->points[y], h->points[y + 1]);
+        return dpari_wrong(why,
+                           "a cubed sphere with points %d in dim 0, %d in y, %d in x: must be "
+                           "AT_CELLS in dim 0 and in y or x (two corners have no owner)",
+                           h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
+                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                d, most);
         }
     }
     return DPAR_OK;
@@ -160,7 +155,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_wrong(
-            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
+            why, "partner must be on the same cubed sphere: same grid, periodic and owner");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -169,13 +164,12 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
+            return dpari_wrong(why, "dim %d has a window, which excludes a partner", d);
         }
         if (h->points[d] != p->points[other]) {
             return dpari_wrong(
                 why,
-                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
-                "are exchanged",
+                "points is %d in dim %d, but the partner's is %d in dim %d: they must be equal",
                 h->points[d], d, p->points[other], other);
         }
     }
@@ -192,12 +186,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->first_rank != 0 || last != m->size - 1) {
-        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+        return dpari_wrong(why, "owner needs a mesh of ranks 0, 1, ..., not of %d to %ld",
                            m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
+            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -217,7 +211,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
                            g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
@@ -225,7 +219,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
+                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
         }
     }
     return DPAR_OK;
@@ -236,10 +230,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
+        return dpari_wrong(why, "dim %d has a window: points must be AT_CELLS", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
+        return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
                             : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
@@ -249,8 +243,8 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
-                             d, reach, n);
+                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
+                             n);
         }
     }
     return st;
@@ -261,23 +255,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_wrong(why, "no halo: NULL");
+        return dpari_wrong(why, "the halo is NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why,
-                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+        return dpari_wrong(why, "grid has %d dims, %d ranks and %d axes: use dpar_layout_init",
                            h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
-                           h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, but the grid has only %d dims",
+                           (int64_t)h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
+        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);

@@ -97,10 +97,11 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
-        return dpari_wrong(why, "dims %d and %d of a grid of %d dims", p->down, p->across, dims);
+        return dpari_wrong(why, "down is %d, across is %d, but the grid has %d dims", p->down,
+                           p->across, dims);
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
-        return dpari_wrong(why, "rank %d has no points", p->rank);
+        return dpari_wrong(why, "rank %d owns no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
@@ -336,10 +337,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
-        return dpari_wrong(why, "text, picture or its halo is NULL");
+        return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
-        return dpari_wrong(why, "format %d: a halo is drawn as SVG, 0", format);
+        return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {

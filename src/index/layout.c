@@ -75,7 +75,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
@@ -84,7 +84,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
     }
     return st;
@@ -94,13 +94,14 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
+                           dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -125,7 +126,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of dim %d", order[k],
                                dim);
         }
         cut |= (uint32_t)1 << dim;
@@ -141,16 +142,16 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
-                           mesh->axes, mesh->size);
+        return dpari_wrong(why, "the mesh has %d axes and %d ranks: use dpar_mesh_init", mesh->axes,
+                           mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
+                             "dim %d has %ld elements: must be 0 to 2^62", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {

@@ -85,10 +85,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_wrong(why,
-                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
-                           "the number of ranks is given",
-                           (int32_t)n, name, size);
+        return dpari_wrong(
+            why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
+            (int32_t)n, name, size);
     } else {
         product *= size;
     }
@@ -106,18 +105,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 0", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
-                             m->size, ranks);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "the other axes make %d ranks, which do not divide %d", m->size,
+                             ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, but there are %d", m->size,
                          ranks);
     }
     dpari_mesh_strides(m, order);
@@ -390,10 +390,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
-                             "axis, but their set is a group all the same",
-                             a->name, a->stride, one->stride * one->size);
+            return dpari_say(
+                DPAR_E_DIVIDE, why,
+                "axis '%s' has stride %d, must be %d: a view needs a mesh without gaps", a->name,
+                a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -431,8 +431,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
-                             order);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' is in the order, but has no size",
+                             (int32_t)n, order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
@@ -448,7 +448,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+            return dpari_wrong(why, "'%.*s' has size %d, but is not in the order", (int32_t)n, word,
                                sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
@@ -471,8 +471,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
-                             "the other: their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
+                             "their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }

@@ -555,26 +555,25 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
+        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
+        return dpari_wrong(why, "rank %d owns %d blocks, more than one", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(
-            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-                 "no partner");
+            why, "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
                 h->low[d], h->high[d]);
         }
     }

@@ -35,7 +35,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -44,7 +44,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_wrong(
-                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
+                why, "axis %d: a new partial axis must be a sum, an old one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */

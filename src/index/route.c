@@ -68,8 +68,7 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
-                               p->rule);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
         s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
@@ -385,11 +384,11 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
+        return dpari_wrong(why, "from and to must have the same mesh and number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -416,7 +415,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
+        return dpari_wrong(why,
+                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
+                           q->node_capacity, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
@@ -428,16 +429,17 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
+            return dpari_say(st, why, "node_capacity %d is too small for this search",
+                             q->node_capacity);
         }
-        return dpari_say(st, why, "no sequence of collectives leads there");
+        return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
@@ -477,7 +479,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
+        return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];

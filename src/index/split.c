@@ -152,10 +152,11 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
+        return dpari_wrong(why, "rule %d does not exist, or is RAGGED (use dpar_split_init_ragged)",
+                           rule);
     }
     if (blocked && block < 1) {
-        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
+        return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
@@ -174,11 +175,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
+        return dpari_wrong(why, "cuts[0] is %ld: must be 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+            return dpari_wrong(why, "cuts[%d] is %ld, but cuts[%ld] is only %ld", p, cuts[p],
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
@@ -207,15 +208,15 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
+        return dpari_wrong(why, "atom is %ld: must be at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
+            return dpari_wrong(why, "weights[%d] is %ld: must be at least 0", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights exceeds 2^31 - 1", parts);
         }
     }
     if (all == 0) {
@@ -292,7 +293,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             "cost[%ld] is %ld: each must be at least 0, their sum at most 2^62", i,
                              cost[i]);
         }
         all += cost[i];

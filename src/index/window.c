@@ -29,20 +29,22 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
 {
     const int64_t limit = INT64_C(1) << 30;
     if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_wrong(why, "kernel %ld of at least 1, stride %ld, dilation %ld, pad %ld",
-                           v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+        return dpari_wrong(
+            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
+            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
     }
     if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
         v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld (to 2^30)",
-                         inputs, v->kernel, v->stride, v->dilation);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
+            inputs, v->kernel, v->stride, v->dilation);
     }
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "windows of kind %d do not exist", v->kind);
+        return dpari_wrong(why, "window kind %d does not exist", v->kind);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
                          v->dilation);
     }
     return DPAR_OK;
@@ -53,12 +55,11 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
 {
     int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
     if (inputs > dpari_window_limit / s) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld inputs, %ld outputs for each: more than 2^60",
-                         inputs, s);
+        return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
     m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
     if (inputs == 0 || m < 1) {
-        return dpari_wrong(why, "no outputs: %ld inputs, stride %ld, %ld of padding cut off",
+        return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
     }
     *outputs = m;
@@ -74,14 +75,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
         return st;
     }
     if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation has as many outputs as its caller says");
+        return dpari_wrong(why, "an interpolation needs outputs");
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
         if (inputs / dpari_window_dilation(v) < v->kernel) {
-            return dpari_wrong(why, "%ld inputs, each %ld-th of them: fewer than %ld keys", inputs,
+            return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
                                dpari_window_dilation(v), v->kernel);
         }
         *outputs = inputs;
@@ -89,7 +90,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "a kernel that reaches over %ld of %ld inputs and %ld of padding",
+        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
                            dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
     }
     m = room / s + 1;
@@ -108,12 +109,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (v->kernel > 1 && v->kernel % 2 != 0) {
-            return dpari_wrong(why, "an interpolation of %ld taps: 1 or an even number", v->kernel);
+            return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
+                               v->kernel);
         }
         return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
                    ? DPAR_OK
                    : dpari_say(DPAR_E_RANGE, why,
-                               "interpolation of %ld inputs to %ld: 1 to 2^30 each", inputs,
+                               "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
                                outputs);
     }
     if (st == DPAR_OK) {
@@ -126,8 +128,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
         more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
-        return dpari_wrong(why, "%ld outputs of %ld inputs: %ld to %ld are possible", outputs,
-                           inputs, least, least + more);
+        return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
+                           least, least + more);
     }
     return DPAR_OK;
 }

@@ -151,7 +151,7 @@ int main(void)
     p.rank = 6;
     t.used = 0;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "rank 6 has no points") != NULL);
+    CHECK(strstr(why.text, "rank 6 owns no points") != NULL);
     p.rank = 0;
     p.across = 2;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
