@@ -1125,7 +1125,7 @@ typedef struct dpar_route_desc {
     /* [axes], cost of an element along each mesh axis; NULL makes each cost 1 */
     const int64_t *byte_cost;
     int64_t step_cost; /* cost of a step that sends anything, 0..2^31 - 1 */
-    /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
+    /* [node_capacity], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
      * dims. */
     dpar_route_node *nodes;
     int32_t node_capacity;
@@ -2260,6 +2260,12 @@ DPARI_API int32_t dpari_type_can_reduce(int32_t type);
  * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
+/* ---- functions that only the modules of dpar.h call ---- */
+
+/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
+ * if it is empty or the dims differ. O(dims). */
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+
 /* ==== base/real.h ==== */
 
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
@@ -2450,8 +2456,8 @@ DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Computes the counts and offsets of MPI_Alltoallv for Ulysses, which turns a share of the sequence
  * with all heads into the whole sequence with a share of the heads. They are what `rank` sends to
- * and receives from each of seq->parts ranks, with `width` elements per token and head. For the way
- * back exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
+ * and receives from each of seq->parts ranks, with `width` elements per token and head. To go
+ * back, exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
  * numbers of parts or a count exceeds 2^63 - 1. O(ranks). */
 DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
                                            int32_t rank, int64_t width, int64_t *send,
@@ -2476,41 +2482,12 @@ DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t o
 DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
- * y1 - 1 > 2^61. */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
+ * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
 DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                       int64_t *lo, int64_t *hi);
 
-/* ==== index/reach.h ==== */
-
-/* reach - private: the functions about points and their owners that the walk over a halo's
- * transfers calls. */
-
-/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
-/* True if every halo point is outside the block in one dim only. */
-DPARI_API int dpari_halo_star(const dpar_halo *h);
-enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
- * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
- * if there is no such face or edge. */
-DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
-
-#endif /* DPARI_INDEX_INTERNAL_H */
-
-/* The implementation. */
-
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
-    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
-#define DPAR_INDEX_IMPLEMENTATION_DONE
-
-/* ==== base/inner.h ==== */
-
-/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
- * if it is empty or the dims differ. O(dims). */
-DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
-
-/* ==== index/inner.h ==== */
+/* ---- functions that only the modules of dpar.h call ---- */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */
@@ -2548,6 +2525,29 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
  * if the group is shorter than the kernel or i is out of range. Only keys and values need a halo.
  */
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+
+/* ==== index/reach.h ==== */
+
+/* reach - private: the functions about points and their owners that the walk over a halo's
+ * transfers calls. */
+
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* True if every halo point is outside the block in one dim only. */
+DPARI_API int dpari_halo_star(const dpar_halo *h);
+enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
+/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
+ * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
+ * if there is no such face or edge. */
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
+
+#endif /* DPARI_INDEX_INTERNAL_H */
+
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
+    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
+#define DPAR_INDEX_IMPLEMENTATION_DONE
 
 /* ==== index/reach.h ==== */
 
@@ -3555,8 +3555,8 @@ typedef struct dpari_digits {
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
- * strides are nested, otherwise a few. Starts with the largest. */
+/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
+ * largest value. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -3596,7 +3596,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none left: one less of the axis before */
+        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -3884,6 +3884,7 @@ typedef struct dpari_cart_primes {
     int32_t prime[DPARI_CART_PRIMES];
 } dpari_cart_primes;
 
+/* Lists the distinct primes of n, in ascending order. */
 static dpari_cart_primes dpari_cart_factor(int32_t n)
 {
     dpari_cart_primes f;
@@ -4142,19 +4143,20 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 
 typedef struct dpari_cart_grid {
     dpari_cart_primes f;
-    int32_t axes;                 /* to be chosen; j counts these */
+    int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
-    int32_t found;                /* best is one that costs limit */
+    int32_t found;                /* 1 once best[] is set; its cost is `limit` */
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
-    int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
+    int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
-    int64_t limit;                   /* what is searched costs less */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for less than this */
 } dpari_cart_grid;
 
+/* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
 static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
 {
     return wraps != 0 && parts > 1 ? parts : parts - 1;
@@ -4194,7 +4196,7 @@ static int32_t dpari_cart_log2(int64_t v)
  * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
+    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < g->axes; i++) {
@@ -4236,6 +4238,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
     return x <= g->cells[j] ? x : 0;
 }
 
+/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *g)
 {
     int32_t j = 0, d;
@@ -4245,7 +4248,7 @@ static void dpari_grid_search(dpari_cart_grid *g)
         int64_t cost =
             g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
         if (x == 0 || cost >= g->limit) {
-            j--; /* parts ascend: what follows is dearer */
+            j--; /* parts ascend, so later choices cost more */
             continue;
         }
         g->part[j] = x;
@@ -4293,7 +4296,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
+/* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
+ * axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -4344,7 +4348,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     return DPAR_E_RANGE;
 }
 
-/* A plane across an axis: the other extents, where they were found to fit. */
+/* Returns that cost where dpari_grid_face has found that it does not overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -4376,8 +4380,8 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
     return DPAR_OK;
 }
 
-/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
- * is no such grid. */
+/* Puts the free axes into g and the cost of the fixed ones into g.cost[0], and searches. The
+ * arguments have been checked. Returns 0 if there is no such grid. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
                                                      const int64_t *cells, const int64_t *weight,
                                                      uint32_t periodic, int32_t *parts,
@@ -4480,7 +4484,10 @@ static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_
         return 0;
     }
     for (d = 0; d < dims; d++) {
-        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+        if (cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d]) {
+            return 0;
+        }
+        ranks *= parts[d];
     }
     return ranks;
 }
@@ -4911,7 +4918,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
+/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
+ */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -4989,7 +4997,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* The arguments were checked before, so that this fails only if no brick fits. */
+/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
+ */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -5058,8 +5067,9 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 #endif
 }
 
-/* n / by[k] for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which 64 bits
- * hold, n v / 2^(63+l) is n / d or past it by less than 1 / d: its floor is the quotient. */
+/* Returns n / by[k], for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which
+ * fits into 64 bits, n v / 2^(63+l) exceeds n / d by less than 1 / d, so that its floor is the
+ * quotient. */
 DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
     int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
@@ -5067,7 +5077,7 @@ DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t
     return q;
 }
 
-/* floor(2^127 / d) for 2^63 < d < 2^64, two digits of 32 bits. */
+/* Returns floor(2^127 / d) for 2^63 < d < 2^64, by long division with two digits of 32 bits. */
 static uint64_t dpari_inverse(uint64_t d)
 {
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
@@ -5100,19 +5110,20 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
+/* Sets divisor k and its inverse. */
 static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
-    int l = dpari_bits(d);
+    int bits = dpari_bits(d);
     s->by[k] = (int64_t)d;
-    d <<= 64 - l;                 /* its highest bit to the top */
+    d <<= 64 - bits;              /* moves its highest bit to the top */
     if (d == (uint64_t)1 << 63) { /* a power of two */
         s->inverse[k] = d;
-        l--;
+        bits--;
     } else {
         s->inverse[k] = dpari_inverse(d) + 1;
     }
-    s->shift[k] = (uint8_t)l;
+    s->shift[k] = (uint8_t)bits;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -5157,7 +5168,7 @@ DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
-    case DPAR_SPLIT_STRIDED: /* elements of a piece; of a part of a full piece */
+    case DPAR_SPLIT_STRIDED: /* by[0] elements in a piece, by[1] of them in a part */
         dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
         s->rounds = count / s->by[0];
@@ -5188,7 +5199,10 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
-    s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
+    s->block = blocked ? block : 0;
+    if (rule == DPAR_SPLIT_CYCLIC) {
+        s->block = 1;
+    }
     dpari_split_resize(s, count);
     return DPAR_OK;
 }
@@ -5218,7 +5232,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
     return DPAR_OK;
 }
 
-/* floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
+/* Returns floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
 static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
 {
     return a / c * b + a % c * b / c;
@@ -5287,8 +5301,8 @@ static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t mos
     }
 }
 
-/* Cuts from the front, each where its run comes nearest to an even share of what is left; no run
- * passes `most`, and while there are enough items none is empty. */
+/* Cuts from the front, each time where the run is nearest to an even share of the remaining cost.
+ * No run exceeds `most`, and none is empty as long as there are enough items. */
 static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, int64_t left,
                               int32_t parts, int64_t *cuts)
 {
@@ -5326,7 +5340,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
         all += cost[i];
         low = dpari_most(low, cost[i]);
     }
-    for (high = all; low < high;) { /* the least maximum that `parts` runs can keep */
+    for (high = all; low < high;) { /* bisection: the least maximum with `parts` runs */
         int64_t middle = low + (high - low) / 2;
         if (dpari_balance_runs(items, cost, middle) <= parts) {
             high = middle;
@@ -5341,8 +5355,9 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
 
 /* ---- contiguous rules ----------------------------------------------------------------------- */
 
-/* Where part p begins, 0 <= p <= P. p b <= N + P: no product overflows. FLOOR: floor(N p/P) =
- * (N/P) p + (N%P) p / P, the second product below 2^62. */
+/* Returns where part p begins, 0 <= p <= P. With chunks of b elements p b <= N + P, so that no
+ * product overflows. For FLOOR, floor(N p / P) = (N / P) p + (N % P) p / P, with the second product
+ * below 2^62. */
 DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
     int64_t rest;
@@ -5375,7 +5390,8 @@ DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
     return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
 }
 
-/* floor(N p/P) <= i  <=>  p <= (P (i+1) - 1) / N: divided where that fits, else searched for. */
+/* floor(N p / P) <= i is the same as p <= (P (i + 1) - 1) / N. That division gives the part if the
+ * product fits, otherwise a search does. */
 DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
@@ -5415,13 +5431,13 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t
     return (round * s->parts + turn) * s->block + in;
 }
 
-/* STRIDED: what part p has of a full piece. */
+/* STRIDED: returns how much of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
 {
     return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
 }
 
-/* Where part p lies inside the last, short piece, and how much it has of it. */
+/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
 static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(s->tail, s->parts);
@@ -5461,13 +5477,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_
     return s->rounds * s->by[0] + offset + local;
 }
 
-/* ZIGZAG: chunk c of 2P. */
+/* ZIGZAG: returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
 {
     return dpari_least(s->count, c * s->by[0]);
 }
 
-/* Elements of a part's first chunk, and of its second. */
+/* Count the elements of a part's first chunk, and of its second. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
 {
     return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
@@ -5478,7 +5494,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
     return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
 }
 
-/* Where a second chunk has elements, the first one is full. */
+/* If a second chunk has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(s, 0, i, &in);
@@ -5541,7 +5557,7 @@ DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t 
     }
 }
 
-/* How many elements from i on, which lies at `local` of its part, follow one another there. */
+/* Counts the elements from i on that are consecutive in the part, where i has index `local`. */
 static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
 {
     int64_t in, left = s->count - i;
@@ -5567,7 +5583,7 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
     }
 }
 
-/* ---- the promise ---------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
 {
@@ -5654,8 +5670,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Of the first i elements those of `part`: what the rule would give it if there were only i, but
- * for the cuts, which stay where they are. */
+/* Counts the elements of `part` among the first i. They are those that the rule would give it if
+ * there were only i elements, except that cuts stay where they are. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -5668,7 +5684,10 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int
     case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
-        return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
+        if (offset == 0) {
+            return piece + in;
+        }
+        return piece + (offset > 0 ? s->block : 0);
     case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);
@@ -5866,7 +5885,9 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_check_order(placement, mesh->axes, dims, order, why);
+    }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
@@ -5880,10 +5901,11 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         l->extent[i] = i < dims ? extent[i] : 0;
     }
-    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
+    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
         l->axis[i] = placement[i];
-        l->axis[i].dim +=
-            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
+            l->axis[i].dim += dims;
+        }
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -5898,12 +5920,13 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t n;
-    int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
+    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* the cut that is looked at */
+    dpar_split split; /* scratch: one cut */
 } dpari_nest;
 
-/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
+ * mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
@@ -5918,7 +5941,8 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
     }
 }
 
-/* From the innermost cut outwards. */
+/* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
+ * does not have it. *run receives how many indices are consecutive from there on. */
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
@@ -5984,7 +6008,7 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
     return 1;
 }
 
-/* From the outermost cut inwards. */
+/* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
 DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
@@ -6085,7 +6109,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
     if (dpari_coords(l, rank, coord) == NULL) {
-        return 0; /* also of an array without dims */
+        return 0; /* also for an array without dims */
     }
     dpar_layout_local(l, rank, shape, NULL);
     return dpari_volume(l->dims, shape);
@@ -6195,7 +6219,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
         l->order[k] = order[k];
@@ -6252,21 +6276,22 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_TWICE,  /* its second half, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* and 4 edges of 6 faces; */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* the border there, which a third face owns */
+    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
+/* How a pass finds the sender's point for a point x of the receiver, in one dim. */
 typedef struct dpari_halo_map {
-    int64_t lo, hi; /* the points x that it is about; */
-    int64_t c;      /* x is c + x there, */
-    int32_t back;   /* or c - x, */
-    int32_t from;   /* of this dim */
-    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+    int64_t lo, hi; /* for points x with lo <= x < hi */
+    int64_t offset; /* the sender's point is offset + x, */
+    int32_t back;   /* or offset - x if this is 1, */
+    int32_t from;   /* in this dim of the sender */
+    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -6303,8 +6328,8 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     }
 }
 
-/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
- * from odd ones north and east. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after it
+ * with a turn. From an odd face it is the other way round. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -6317,16 +6342,19 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     } else if (edge == DPARI_EDGE_NORTH) {
         step = face % 2 == 0 ? 2 : 1;
     }
-    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    *turn = along_y ? 1 : 3;
+    if (step == 1 || step == -1) {
+        *turn = 0;
+    }
     return (face + step + 6) % 6;
 }
 
-/* The way of a pass: over an edge, and for borders also over the border to a third face. That face
- * is reached over the west or south edge of the second one, or for points at low faces over its
- * east or north edge. */
+/* The path of a pass: over an edge, and for borders also over a second edge to a third face. That
+ * face is reached over the west or south edge of the second one, or for points at low faces over
+ * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2; of all */
-    int32_t edge[2], turns[2];
+    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
 static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
@@ -6370,30 +6398,31 @@ static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
     return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
-/* Maps one of the last two dims over the edges of a way. Faces that are turned count backwards
- * along it: from the centres of cells (1), the low faces (0) or the high faces (2). */
+/* Maps one of the last two dims over the edges of a path. Over an edge with a turn, the dim along
+ * the edge counts backwards. */
 static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
                                dpari_halo_map *m)
 {
-    const int32_t points = h->points[d];
     const int64_t n = h->grid.extent[h->grid.dims - 1];
-    int32_t k;
+    int32_t k, shift = 1; /* point i of N cells becomes N - shift - i */
+    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
+        shift = 0;
+    } else if (h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
+        shift = 2;
+    }
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
         if (m->from == dpari_halo_across(h, edge)) {
-            m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
+            m->offset += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
-            m->c = n - m->c -
-                   (points == DPAR_HALO_AT_CELLS       ? 1
-                    : points == DPAR_HALO_AT_LOW_FACES ? 0
-                                                       : 2);
+            m->offset = n - m->offset - shift;
         }
         m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
     }
 }
 
-/* The map of a pass beyond an edge of a face. */
+/* Sets the map of a pass over an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
     const int64_t n = h->grid.extent[h->grid.dims - 1];
@@ -6403,7 +6432,7 @@ static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpa
     if (d == 0) {
         m->lo = (pass - DPARI_EDGES) / 4 % 6;
         m->hi = m->lo + 1;
-        m->c = w.face - m->lo;
+        m->offset = w.face - m->lo;
     }
     if (d < h->grid.dims - 2) {
         return;
@@ -6430,7 +6459,7 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
         on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
         m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
         m->hi = 0;
-        m->c = on - 1;
+        m->offset = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
@@ -6438,21 +6467,23 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     }
     m->lo = rows;
     m->hi = 2 * rows - on;
-    m->c = 2 * (rows - 1) + 1 - on;
+    m->offset = 2 * (rows - 1) + 1 - on;
 }
 
 static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
 {
     int64_t columns = dpar_halo_points(h, h->mirror);
     if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
-        m->c = columns / 2;
+        m->offset = columns / 2;
         return;
     }
-    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
-    if (pass != DPARI_SEAM) {
-        m->back = 1;
-        m->c = columns - 1 + h->shift;
+    if (pass == DPARI_SEAM) {
+        m->half = 1;
+        return;
     }
+    m->half = pass == DPARI_TWICE ? 2 : 0;
+    m->back = 1;
+    m->offset = columns - 1 + h->shift;
 }
 
 static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
@@ -6460,7 +6491,7 @@ static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari
     int wraps = (int)(h->periodic >> d & 1u);
     m->lo = wraps ? -dpari_halo_far : 0;
     m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
-    m->c = 0;
+    m->offset = 0;
     m->back = 0;
     m->from = d;
     m->half = 0;
@@ -6494,11 +6525,17 @@ static int64_t dpari_halo_ring(int64_t i, int64_t points)
  * answer is the same. */
 static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns),
+            end = columns, half[2];
     int second;
     dpari_halo_second_half(h, half);
     second = i >= half[0] && i < half[1];
-    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    if (second) {
+        end = half[1];
+    } else if (i < half[0]) {
+        end = half[0];
+    }
+    *n = dpari_least(*n, end - i);
     return second == (m->half == 2);
 }
 
@@ -6506,15 +6543,20 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
  */
 
 /* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
- * Sets n, g, source, bits and the coordinates of the source. Returns 0 if nothing arrives in these
- * n points. */
+ * Sets n, g, source, the bits of `inside` and `reversed`, and the coordinates of the source.
+ * Returns 0 if nothing arrives in these n points. */
 static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
+    n = w->fill[d][1] - x;
+    if (x < lo) {
+        n = lo - x;
+    } else if (inside) {
+        n = hi - x;
+    }
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
@@ -6528,7 +6570,7 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
         w->n[d] = n;
         return 0;
     }
-    to = m.back ? m.c - x : m.c + x;
+    to = m.back ? m.offset - x : m.offset + x;
     if (h->periodic >> m.from & 1u) {
         to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
     }
@@ -6647,7 +6689,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *b
     w->origin[d] = box[0];
     w->fill[d][0] = box[0];
     w->fill[d][1] = box[1];
-    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+    if (w->mode >= DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
         w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
         w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(h, d)) {
@@ -6685,8 +6727,9 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     dpari_halo_map_of(h, w->pass, d, &m);
     lo = w->own[m.from][0];
     hi = w->own[m.from][1];
-    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
-    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.offset - hi + 1 : lo - m.offset);
+    w->want[d][1] = hi =
+        dpari_least(m.hi, m.back ? m.offset - w->own[m.from][0] + 1 : hi - m.offset);
     w->from[d][0] = w->from[d][1] = 0;
     if (hi <= lo) {
         return;
@@ -6832,7 +6875,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
     w->mode = mode;
     w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
     w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
-    w->pass = DPARI_PASSES; /* unless it has something */
+    w->pass = DPARI_PASSES; /* nothing to walk, unless the rank has points */
     if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
     }
@@ -6845,7 +6888,8 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
         w->at[i][1] = w->own[i][1];
         dpari_halo_receiver(w, i, box);
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
+    for (i = 0; i < h->grid.mesh.axes;
+         i++) { /* a replica exchanges with ranks of its own replica */
         w->peer[i] = w->coord[i];
     }
     if (!w->sends || !nothing) {
@@ -6979,9 +7023,8 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
         if (from->axis[i].kind != DPAR_PLACEMENT_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes &&
-             to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) { /* it stays, see above */
-            continue;
+            (i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
+            continue; /* it stays partial, see above */
         }
         if (op != 0 && from->axis[i].op != op) {
             return dpari_wrong(
@@ -7138,6 +7181,17 @@ DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, in
 
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
+static int32_t dpari_rows_of(int32_t rule)
+{
+    switch (rule) {
+    case DPAR_SPLIT_CHUNK:
+    case DPAR_SPLIT_EVEN:
+    case DPAR_SPLIT_FLOOR: return DPARI_EVEN_ROWS;
+    case DPAR_SPLIT_RAGGED: return DPARI_ROWS;
+    default: return DPARI_SCATTERED;
+    }
+}
+
 /* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
  * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
  * and if nothing cuts the dim. */
@@ -7147,11 +7201,7 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     for (i = 0; i < l->mesh.axes; i++) {
         const dpar_placement *p = &l->axis[i];
         if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int even = p->rule == DPAR_SPLIT_CHUNK || p->rule == DPAR_SPLIT_EVEN ||
-                       p->rule == DPAR_SPLIT_FLOOR;
-            int kind = even                           ? DPARI_EVEN_ROWS
-                       : p->rule == DPAR_SPLIT_RAGGED ? DPARI_ROWS
-                                                      : DPARI_SCATTERED;
+            int32_t kind = dpari_rows_of(p->rule);
             worst = kind < worst ? kind : worst;
             parts *= l->mesh.axis[i].size;
         }
@@ -7270,7 +7320,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, i
     if (w->grid[d] == 1) {
         return i == 0 ? 0 : w->held[d];
     }
-    if (d == w->line) { /* the line of all copies, in units of which a box has one a copy */
+    if (d == w->line) { /* copies share a line through all boxes; a box has one unit per copy */
         int64_t unit = (int64_t)i * w->left - w->into;
         unit = dpari_most(0, dpari_least(unit, w->units));
         return w->held[d] / w->units * unit + w->held[d] % w->units * unit / w->units;
@@ -7294,8 +7344,11 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
     if (d == w->line) {
         while (high - low > 1) {
             at = low + (high - low) / 2;
-            low = dpari_share_start(w, d, at) <= x ? at : low;
-            high = low == at ? high : at;
+            if (dpari_share_start(w, d, at) <= x) {
+                low = at;
+            } else {
+                high = at;
+            }
         }
         return low;
     }
@@ -7406,7 +7459,7 @@ static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
     w->rank = rank;
     w->state =
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
-    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
+    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay keep the coordinate */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         w->peer[i] = stays ? w->coord[i] : 0;
@@ -7436,12 +7489,13 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
-    if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
+    if (dpari_mesh_nested(
+            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
+    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -7472,7 +7526,7 @@ static void dpari_cut_box(dpar_redistribute_cursor *w)
     }
 }
 
-/* Determines who sends the box, the copies of one partial rank, and in how many shares. */
+/* Determines which copies of one partial rank send the box, and in how many shares. */
 static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -7503,7 +7557,7 @@ static int dpari_next_share(dpar_redistribute_cursor *w)
         int64_t end = w->there[d] + w->length[d];
         int64_t next = dpari_share_start(w, d, w->share[d] + 1);
         if (next < end) {
-            w->share[d] = dpari_share_of(w, d, next); /* past those that are empty */
+            w->share[d] = dpari_share_of(w, d, next); /* skips empty ones */
             return 1;
         }
         w->share[d] = dpari_share_of(w, d, w->there[d]);
@@ -7594,7 +7648,7 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t
     w->sends = !w->sends;
     w->partial = 0;
     dpari_stand(w, rank);
-    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* as dpari_range_to found them */
+    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* dpari_range_to left the range there */
         w->low[d] = w->at[d];
         w->high[d] = w->begin[d];
     }
@@ -7613,7 +7667,7 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
     n = dpari_pool(w, w->base, q, &low);
     takers = dpari_takers(w, q, n, &number);
     me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
-    if (!dpari_range(w, n, takers, number, me)) { /* nothing too when q has another pool */
+    if (!dpari_range(w, n, takers, number, me)) { /* also if q has another pool */
         return 0;
     }
     here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
@@ -7651,7 +7705,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
         w->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         w->around = 1;
         w->taker = 0;
-        w->takers = me < n ? takers / n : 0; /* one in each n */
+        w->takers = me < n ? takers / n : 0; /* one in every n */
         for (d = 0; d < w->mine.dims; d++) {
             w->low[d] = 0;
             w->high[d] = w->held[d];
@@ -7683,7 +7737,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         q = w->node + w->mate - 1;
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
-    if (w->around) { /* as dpari_share_out deals them */
+    if (w->around) { /* in the order of dpari_share_out */
         int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
         int32_t skew;
         n = w->per_node < 0 ? 1 : w->copies;
@@ -7691,9 +7745,10 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         number = number * n + (me + n - skew) % n;
     }
     q = dpar_mesh_group_member(m, w->free_to, first, (int32_t)number);
-    /* who has a copy nearer takes it from there */
-    return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
-                                                                                             : -1;
+    if (w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies) {
+        return q;
+    }
+    return -1; /* it has a nearer copy */
 }
 
 /* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
@@ -7870,6 +7925,7 @@ static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_
     }
 }
 
+/* Fails with a message that names the first missing element. */
 static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dpar_box *box,
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
@@ -8013,15 +8069,17 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
             return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
-        s = p->kind == DPAR_PLACEMENT_PARTIAL
-                ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
-                : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+            s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
+        } else {
+            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        }
     }
     *state = s;
     return DPAR_OK;
 }
 
-/* Padded elements of a dim under the cuts of a state. */
+/* Returns the padded elements of a dim under the cuts of a state. */
 static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t n = l->extent[dim];
@@ -8040,7 +8098,7 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* 0 as soon as one is empty, past the most too */
+    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -8095,11 +8153,12 @@ typedef struct dpari_route {
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* n are known; the first `heaped` `heap`s are a heap of node numbers */
-    int32_t n, room, heaped;
+    dpar_route_node *node; /* [room]; the first n are known */
+    int32_t n, room;
+    int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
-/* Slot s of the heap holds node k. */
+/* Puts node k into slot s of the heap. */
 static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
 {
     r->node[s].heap = k;
@@ -8137,8 +8196,8 @@ static int32_t dpari_heap_pop(dpari_route *r)
     return top;
 }
 
-/* The node of a state: found, or made; -1 when there is no room. Open addressing in the `hash`es.
- */
+/* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
+ * or -1 if there is no capacity left. */
 static int32_t dpari_route_find(dpari_route *r, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
@@ -8174,6 +8233,7 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
+/* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
@@ -8191,6 +8251,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     }
 }
 
+/* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
 static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 {
     int64_t most = 0;
@@ -8199,7 +8260,9 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
         return 1;
     }
     for (i = 0; i < r->l->mesh.axes; i++) {
-        most = r->l->mesh.axis[i].size > 1 ? dpari_most(most, r->byte_cost[i]) : most;
+        if (r->l->mesh.axis[i].size > 1) {
+            most = dpari_most(most, r->byte_cost[i]);
+        }
     }
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
@@ -8217,7 +8280,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
+    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
     cost = r->node[k].cost + 1 +
            16 * (dpari_route_price(p.elements,
                                    dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
@@ -8244,17 +8307,20 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
+    int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
     if (r->l->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
         dpari_state_place(state, axis) + 1 < dpari_state_cuts(state, axes, at)) {
-        return 1; /* not the innermost */
+        return 1; /* only the innermost cut can change */
+    }
+    if (at == DPARI_STATE_R) {
+        kind = DPAR_ROUTE_STEP_SLICE;
+    } else if (at == DPARI_STATE_P) {
+        kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
     for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
-                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -8414,9 +8480,12 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k] == axis       ? (int8_t)step->to
-                       : l->order[k] == step->to ? (int8_t)axis
-                                                 : l->order[k];
+            order[k] = l->order[k];
+            if (l->order[k] == axis) {
+                order[k] = (int8_t)step->to;
+            } else if (l->order[k] == step->to) {
+                order[k] = (int8_t)axis;
+            }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
@@ -8431,7 +8500,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
+    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
         if (l->order[k] != axis) {
             order[n++] = l->order[k];
         }
@@ -8646,7 +8715,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
         return 0;
     }
     left = end - *at;
-    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+    for (d = dims - 1; d > 0; d--) { /* the dims that the box has whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }
@@ -8730,7 +8799,7 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
-    } else { /* the ranks of a group: EVEN, so that each group has some */
+    } else { /* ranks are dealt to groups by EVEN, so that each group has some */
         s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
@@ -8763,7 +8832,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
                 i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* queries are cut only where a rank has one group */
+    } else { /* a rank with several groups has all their queries */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -8773,7 +8842,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
         }
         run[2][0] = run[2][1] = run[1][1];
     }
-    for (i = 0; i < 3; i++) { /* what touches is one */
+    for (i = 0; i < 3; i++) { /* ranges that touch become one */
         if (runs > 0 && run[runs - 1][1] == run[i][0]) {
             run[runs - 1][1] = run[i][1];
         } else if (run[i][1] > run[i][0]) {
@@ -8899,16 +8968,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
 /* ---- layers ------------------------------------------------------------------------------------
  */
 
-/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
+ * The embedding and the loss count if the caller counts them. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
-    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
     plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
-    before = others > 0
-                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
-                 : 0;
+    if (others > 0) {
+        before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
+    }
     if (s->first_layers > 0) {
         before += s->first_layers / chunks * (round + (in > 0));
     }
@@ -8977,6 +9047,7 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
  * that memory does not grow with the number of documents. The balanced method sorts units by cost
  * and deals them out in rows. */
 
+/* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
                                       dpar_why *why)
 {
@@ -9126,7 +9197,7 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* The distance from the first element of the kernel to the last one. */
+/* Returns the distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
@@ -9203,7 +9274,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     m = room / s + 1;
     if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
+        m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -9220,11 +9291,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
             return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
                                v->kernel);
         }
-        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_RANGE, why,
-                               "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
-                               outputs);
+        if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
+            return DPAR_OK;
+        }
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         outputs);
     }
     if (st == DPAR_OK) {
         st = dpar_window_outputs(v, inputs, &least, why);
@@ -9274,7 +9346,8 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     int64_t d = dpari_window_dilation(v), y;
     *lo = dpari_window_start(v, inputs, y0);
     *hi = dpari_window_start(v, inputs, y1 - 1);
-    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+    for (y = y0 + 1; y < y1 && y < y0 + d;
+         y++) { /* the first query of each dilation group, then the last */
         *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -9344,7 +9417,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* the first that reads nothing below */
+    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -9353,7 +9426,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there the first that reads something above */
+    for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (b > hi) {
@@ -9420,6 +9493,7 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
@@ -9646,8 +9720,11 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
         return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
-    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (h->outputs == NULL) {
+        st = dpar_window_outputs(&h->window[d], n, &m, why);
+    } else {
+        st = dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    }
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
@@ -9774,14 +9851,15 @@ static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
     return all;
 }
 
-/* Which ones a rank has is told by the blocks of a layout, that of the outputs or of the inputs
- * that they go with. Below that is asked where it is needed: little stack is used. */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
+ * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
+ */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 {
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
+/* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -9832,7 +9910,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
     return h->owner == NULL ? rank : -1;
 }
 
-/* The coordinates of a rank's block. */
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
@@ -9847,7 +9925,10 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     if (dpari_halo_closed(h, d)) {
         return 0;
     }
-    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+    if (d == h->fold && (h->poles >> side & 1u) != 0) {
+        return 0;
+    }
+    return !(h->folds && d == h->fold && side);
 }
 
 /* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
@@ -9884,7 +9965,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
         return 0;
     }
     core[0] = core[1] = out[0];
-    if (has) { /* who owns nothing has no core */
+    if (has) { /* a rank without own points has no core */
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
@@ -9949,13 +10030,14 @@ DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
 
-/* Which slab is the n-th of the outer box without the inner one: those below and above, dim by dim.
- * *side: 0 or 1. -1: there are fewer. */
+/* Finds slab n of the outer box without the inner one. Slabs are counted dim by dim, the one below
+ * the inner box before the one above. Returns its dim, with *side 0 (below) or 1 (above), or -1 if
+ * there are fewer slabs. */
 static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
-    int32_t d, found = -1, around = 1;
+    int32_t d, k, found = -1, around = 1;
     if (n < 0) {
         return -1;
     }
@@ -9963,18 +10045,19 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
         if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
             return -1;
         }
-        for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
-            if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
+        for (k = 0; k < 2 && found < 0 && around; k++) {
+            if ((k ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
                 found = d;
-                break;
+                *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* else nothing is left */
+        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
     }
     return found;
 }
 
-/* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
+/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
+ * too for a star. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -9991,8 +10074,13 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     for (d = 0; d < box->dims; d++) {
         int cut = d < at || (star && d > at);
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : d == at && side ? inner[1] : outer[0];
-        box->hi[d] = cut ? inner[1] : d == at && !side ? inner[0] : outer[1];
+        box->lo[d] = cut ? inner[0] : outer[0];
+        box->hi[d] = cut ? inner[1] : outer[1];
+        if (d == at && side) {
+            box->lo[d] = inner[1];
+        } else if (d == at) {
+            box->hi[d] = inner[0];
+        }
     }
     return 1;
 }
@@ -10021,14 +10109,17 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
-    return a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more ? -1
-                                                                                      : a + more;
+    if (a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more) {
+        return -1;
+    }
+    return a + more;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
-    int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
+    int64_t own[2], box[2];
+    int64_t inside = 1, around = 0; /* own points and slab points of the dims so far */
     if (!dpari_halo_coords(h, rank, coord)) {
         return 0;
     }
@@ -10053,21 +10144,21 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t ra
 
 /* Lengths are in tenths of a pixel. */
 enum {
-    DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
+    DPARI_HSHOW_WIDE = 7200, /* length of the longer side of the grid */
     DPARI_HSHOW_LEFT = 300,
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
     DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* that are drawn */
+    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
     const dpar_halo_draw_desc *p;
-    int32_t dim[2];       /* down, across; -1: the grid has one dim */
+    int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* a point's tenths of a pixel, times 1024 */
+    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
     int64_t peers;        /* rows of the table */
 } dpari_hshow;
 
@@ -10087,19 +10178,19 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
     dpari_text_char(t, '>');
 }
 
-/* Neighbours in number get colours far apart: the golden angle. */
+/* Gives ranks with consecutive numbers colours that are far apart, by the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
-/* Where point v of dim k (0 down, 1 across) begins. */
+/* Returns where point v of dim k (0 down, 1 across) begins in the picture. */
 DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }
 
-/* A box of points; dims that are not drawn are ignored. style is a class. */
+/* Draws a box of points. `style` is a CSS class; without a peer (-1) it also gives the colour. */
 static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
@@ -10117,7 +10208,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     dpar_text_put(t, "/>\n");
 }
 
-/* Dims k = 0, 1 of a box given by lo[] and lengths. */
+/* Takes the two dims that are drawn out of the box [lo, hi). */
 static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
                              int64_t (*to)[2])
 {
@@ -10214,7 +10305,8 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
-/* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
+/* Draws a piece that is received: where it arrives, where its cells are in the grid, and an arrow
+ * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
     const dpar_halo *h = s->p->halo;
@@ -10222,10 +10314,12 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     int32_t d, k;
     dpar_box from;
     for (d = 0; d < r->dims; d++) {
-        const int32_t mine = r->swap[0] == r->swap[1] ? d
-                             : d == r->swap[0]        ? r->swap[1]
-                             : d == r->swap[1]        ? r->swap[0]
-                                                      : d;
+        int32_t mine = d;
+        if (r->swap[0] != r->swap[1] && d == r->swap[0]) {
+            mine = r->swap[1];
+        } else if (r->swap[0] != r->swap[1] && d == r->swap[1]) {
+            mine = r->swap[0];
+        }
         lo[d] = s->box.lo[d] + r->mine[d];
         hi[d] = lo[d] + r->extent[mine];
     }
@@ -10242,7 +10336,7 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpari_hshow_flat(s, lo, hi, there);
     dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* it lies where it comes from */
+        return; /* no arrow: it is where it comes from */
     }
     dpar_text_put(t, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(t, r->peer);
@@ -10274,7 +10368,8 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* What goes between the rank and a peer; peer < 0: *next becomes the least one above `after`. */
+/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
+ * `after`, unless it is already less. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
@@ -10478,7 +10573,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
     return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
@@ -10493,7 +10588,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
-/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+/* The generator of Matsumoto and Nishimura (1998), with their initialisation of 2002. */
 static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
@@ -10590,7 +10685,7 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
-enum { DPARI_ROUNDS = 6 }; /* of both halves */
+enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
 static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
@@ -10622,7 +10717,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
     if (x < 0 || x >= s->count) {
         return -1;
     }
-    do { /* a walk along a cycle that began inside ends inside */
+    do { /* x is on a cycle of the permutation, so that this comes back into the range */
         x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;
@@ -10635,7 +10730,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 
 DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {
-    const uint32_t prime = UINT32_C(16777619); /* FNV-1a, of two halves */
+    const uint32_t prime = UINT32_C(16777619); /* FNV-1a over the two halves of v */
     sum = (sum ^ (uint32_t)(v & INT64_C(0xffffffff))) * prime;
     return (sum ^ (uint32_t)((uint64_t)v >> 32)) * prime;
 }
@@ -10643,10 +10738,11 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right ? DPAR_OK
-                        : dpari_say(DPAR_E_MISMATCH, why,
-                                    "%s differ here (%ld for %ld): a fault of the compiler", what,
-                                    (int64_t)sum, (int64_t)right);
+    if (sum == right) {
+        return DPAR_OK;
+    }
+    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
+                     what, (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
@@ -10669,8 +10765,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     uint32_t sum = 0;
     int64_t i, local;
     int32_t rule;
-    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT;
-         rule++) { /* RAGGED is refused: the one before, once more */
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        /* refuses RAGGED, so that the split before it is used again */
         dpar_split_init(&s, rule, INT64_C(100000000019), 7, 3, NULL);
         for (i = 1; i < s.count; i *= 9) {
             sum = dpari_digest(sum, dpar_split_locate(&s, i, &local, NULL));
@@ -10716,10 +10812,13 @@ DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =
         dpari_differs(dpari_prove_arithmetic(), UINT32_C(1066461148), "64-bit divisions", why);
-    st = st == DPAR_OK ? dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why)
-                       : st;
-    return st == DPAR_OK ? dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why)
-                         : st;
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why);
+    }
+    return st;
 }
 
 #endif /* DPAR_INDEX_IMPLEMENTATION */

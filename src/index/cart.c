@@ -18,6 +18,7 @@ typedef struct dpari_cart_primes {
     int32_t prime[DPARI_CART_PRIMES];
 } dpari_cart_primes;
 
+/* Lists the distinct primes of n, in ascending order. */
 static dpari_cart_primes dpari_cart_factor(int32_t n)
 {
     dpari_cart_primes f;
@@ -276,19 +277,20 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 
 typedef struct dpari_cart_grid {
     dpari_cart_primes f;
-    int32_t axes;                 /* to be chosen; j counts these */
+    int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
-    int32_t found;                /* best is one that costs limit */
+    int32_t found;                /* 1 once best[] is set; its cost is `limit` */
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
-    int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
+    int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
-    int64_t limit;                   /* what is searched costs less */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for less than this */
 } dpari_cart_grid;
 
+/* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
 static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
 {
     return wraps != 0 && parts > 1 ? parts : parts - 1;
@@ -328,7 +330,7 @@ static int32_t dpari_cart_log2(int64_t v)
  * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
+    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < g->axes; i++) {
@@ -370,6 +372,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
     return x <= g->cells[j] ? x : 0;
 }
 
+/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *g)
 {
     int32_t j = 0, d;
@@ -379,7 +382,7 @@ static void dpari_grid_search(dpari_cart_grid *g)
         int64_t cost =
             g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
         if (x == 0 || cost >= g->limit) {
-            j--; /* parts ascend: what follows is dearer */
+            j--; /* parts ascend, so later choices cost more */
             continue;
         }
         g->part[j] = x;
@@ -427,7 +430,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
+/* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
+ * axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -478,7 +482,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     return DPAR_E_RANGE;
 }
 
-/* A plane across an axis: the other extents, where they were found to fit. */
+/* Returns that cost where dpari_grid_face has found that it does not overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -510,8 +514,8 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
     return DPAR_OK;
 }
 
-/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
- * is no such grid. */
+/* Puts the free axes into g and the cost of the fixed ones into g.cost[0], and searches. The
+ * arguments have been checked. Returns 0 if there is no such grid. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
                                                      const int64_t *cells, const int64_t *weight,
                                                      uint32_t periodic, int32_t *parts,
@@ -614,7 +618,10 @@ static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_
         return 0;
     }
     for (d = 0; d < dims; d++) {
-        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+        if (cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d]) {
+            return 0;
+        }
+        ranks *= parts[d];
     }
     return ranks;
 }
@@ -1045,7 +1052,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
+/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
+ */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -1123,7 +1131,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* The arguments were checked before, so that this fails only if no brick fits. */
+/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
+ */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {

@@ -6,6 +6,7 @@
 
 #include "inner.h"
 
+/* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
                                       dpar_why *why)
 {

@@ -101,6 +101,7 @@ static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_
     }
 }
 
+/* Fails with a message that names the first missing element. */
 static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dpar_box *box,
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {

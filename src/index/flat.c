@@ -205,7 +205,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
         return 0;
     }
     left = end - *at;
-    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+    for (d = dims - 1; d > 0; d--) { /* the dims that the box has whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }

@@ -9,6 +9,7 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
@@ -235,8 +236,11 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
         return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
-    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (h->outputs == NULL) {
+        st = dpar_window_outputs(&h->window[d], n, &m, why);
+    } else {
+        st = dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    }
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
@@ -363,14 +367,15 @@ static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
     return all;
 }
 
-/* Which ones a rank has is told by the blocks of a layout, that of the outputs or of the inputs
- * that they go with. Below that is asked where it is needed: little stack is used. */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
+ * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
+ */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 {
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
+/* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -421,7 +426,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
     return h->owner == NULL ? rank : -1;
 }
 
-/* The coordinates of a rank's block. */
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
@@ -436,7 +441,10 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     if (dpari_halo_closed(h, d)) {
         return 0;
     }
-    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+    if (d == h->fold && (h->poles >> side & 1u) != 0) {
+        return 0;
+    }
+    return !(h->folds && d == h->fold && side);
 }
 
 /* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
@@ -473,7 +481,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
         return 0;
     }
     core[0] = core[1] = out[0];
-    if (has) { /* who owns nothing has no core */
+    if (has) { /* a rank without own points has no core */
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
@@ -538,13 +546,14 @@ DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
 
-/* Which slab is the n-th of the outer box without the inner one: those below and above, dim by dim.
- * *side: 0 or 1. -1: there are fewer. */
+/* Finds slab n of the outer box without the inner one. Slabs are counted dim by dim, the one below
+ * the inner box before the one above. Returns its dim, with *side 0 (below) or 1 (above), or -1 if
+ * there are fewer slabs. */
 static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
-    int32_t d, found = -1, around = 1;
+    int32_t d, k, found = -1, around = 1;
     if (n < 0) {
         return -1;
     }
@@ -552,18 +561,19 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
         if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
             return -1;
         }
-        for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
-            if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
+        for (k = 0; k < 2 && found < 0 && around; k++) {
+            if ((k ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
                 found = d;
-                break;
+                *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* else nothing is left */
+        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
     }
     return found;
 }
 
-/* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
+/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
+ * too for a star. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -580,8 +590,13 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     for (d = 0; d < box->dims; d++) {
         int cut = d < at || (star && d > at);
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : d == at && side ? inner[1] : outer[0];
-        box->hi[d] = cut ? inner[1] : d == at && !side ? inner[0] : outer[1];
+        box->lo[d] = cut ? inner[0] : outer[0];
+        box->hi[d] = cut ? inner[1] : outer[1];
+        if (d == at && side) {
+            box->lo[d] = inner[1];
+        } else if (d == at) {
+            box->hi[d] = inner[0];
+        }
     }
     return 1;
 }
@@ -610,14 +625,17 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
-    return a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more ? -1
-                                                                                      : a + more;
+    if (a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more) {
+        return -1;
+    }
+    return a + more;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
-    int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
+    int64_t own[2], box[2];
+    int64_t inside = 1, around = 0; /* own points and slab points of the dims so far */
     if (!dpari_halo_coords(h, rank, coord)) {
         return 0;
     }

@@ -8,21 +8,21 @@
 
 /* Lengths are in tenths of a pixel. */
 enum {
-    DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
+    DPARI_HSHOW_WIDE = 7200, /* length of the longer side of the grid */
     DPARI_HSHOW_LEFT = 300,
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
     DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* that are drawn */
+    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
     const dpar_halo_draw_desc *p;
-    int32_t dim[2];       /* down, across; -1: the grid has one dim */
+    int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* a point's tenths of a pixel, times 1024 */
+    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
     int64_t peers;        /* rows of the table */
 } dpari_hshow;
 
@@ -42,19 +42,19 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
     dpari_text_char(t, '>');
 }
 
-/* Neighbours in number get colours far apart: the golden angle. */
+/* Gives ranks with consecutive numbers colours that are far apart, by the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
-/* Where point v of dim k (0 down, 1 across) begins. */
+/* Returns where point v of dim k (0 down, 1 across) begins in the picture. */
 DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }
 
-/* A box of points; dims that are not drawn are ignored. style is a class. */
+/* Draws a box of points. `style` is a CSS class; without a peer (-1) it also gives the colour. */
 static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
@@ -72,7 +72,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     dpar_text_put(t, "/>\n");
 }
 
-/* Dims k = 0, 1 of a box given by lo[] and lengths. */
+/* Takes the two dims that are drawn out of the box [lo, hi). */
 static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
                              int64_t (*to)[2])
 {
@@ -169,7 +169,8 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
-/* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
+/* Draws a piece that is received: where it arrives, where its cells are in the grid, and an arrow
+ * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
     const dpar_halo *h = s->p->halo;
@@ -177,10 +178,12 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     int32_t d, k;
     dpar_box from;
     for (d = 0; d < r->dims; d++) {
-        const int32_t mine = r->swap[0] == r->swap[1] ? d
-                             : d == r->swap[0]        ? r->swap[1]
-                             : d == r->swap[1]        ? r->swap[0]
-                                                      : d;
+        int32_t mine = d;
+        if (r->swap[0] != r->swap[1] && d == r->swap[0]) {
+            mine = r->swap[1];
+        } else if (r->swap[0] != r->swap[1] && d == r->swap[1]) {
+            mine = r->swap[0];
+        }
         lo[d] = s->box.lo[d] + r->mine[d];
         hi[d] = lo[d] + r->extent[mine];
     }
@@ -197,7 +200,7 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpari_hshow_flat(s, lo, hi, there);
     dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* it lies where it comes from */
+        return; /* no arrow: it is where it comes from */
     }
     dpar_text_put(t, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(t, r->peer);
@@ -229,7 +232,8 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* What goes between the rank and a peer; peer < 0: *next becomes the least one above `after`. */
+/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
+ * `after`, unless it is already less. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {

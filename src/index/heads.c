@@ -62,7 +62,7 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
-    } else { /* the ranks of a group: EVEN, so that each group has some */
+    } else { /* ranks are dealt to groups by EVEN, so that each group has some */
         s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
@@ -95,7 +95,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
                 i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* queries are cut only where a rank has one group */
+    } else { /* a rank with several groups has all their queries */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -105,7 +105,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
         }
         run[2][0] = run[2][1] = run[1][1];
     }
-    for (i = 0; i < 3; i++) { /* what touches is one */
+    for (i = 0; i < 3; i++) { /* ranges that touch become one */
         if (runs > 0 && run[runs - 1][1] == run[i][0]) {
             run[runs - 1][1] = run[i][1];
         } else if (run[i][1] > run[i][0]) {
@@ -231,16 +231,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
 /* ---- layers ------------------------------------------------------------------------------------
  */
 
-/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
+ * The embedding and the loss count if the caller counts them. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
-    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
     plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
-    before = others > 0
-                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
-                 : 0;
+    if (others > 0) {
+        before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
+    }
     if (s->first_layers > 0) {
         before += s->first_layers / chunks * (round + (in > 0));
     }

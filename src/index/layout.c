@@ -157,7 +157,9 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_check_order(placement, mesh->axes, dims, order, why);
+    }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
@@ -171,10 +173,11 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         l->extent[i] = i < dims ? extent[i] : 0;
     }
-    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
+    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
         l->axis[i] = placement[i];
-        l->axis[i].dim +=
-            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
+            l->axis[i].dim += dims;
+        }
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -189,12 +192,13 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t n;
-    int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
+    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* the cut that is looked at */
+    dpar_split split; /* scratch: one cut */
 } dpari_nest;
 
-/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
+ * mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
@@ -209,7 +213,8 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
     }
 }
 
-/* From the innermost cut outwards. */
+/* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
+ * does not have it. *run receives how many indices are consecutive from there on. */
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
@@ -275,7 +280,7 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
     return 1;
 }
 
-/* From the outermost cut inwards. */
+/* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
 DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
@@ -376,7 +381,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
     if (dpari_coords(l, rank, coord) == NULL) {
-        return 0; /* also of an array without dims */
+        return 0; /* also for an array without dims */
     }
     dpar_layout_local(l, rank, shape, NULL);
     return dpari_volume(l->dims, shape);
@@ -486,7 +491,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
         l->order[k] = order[k];

@@ -193,8 +193,8 @@ typedef struct dpari_digits {
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
- * strides are nested, otherwise a few. Starts with the largest. */
+/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
+ * largest value. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -234,7 +234,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none left: one less of the axis before */
+        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
             k--;
             if (k >= 0) {
                 s->digit[k]--;

@@ -70,15 +70,17 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
             return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
-        s = p->kind == DPAR_PLACEMENT_PARTIAL
-                ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
-                : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+            s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
+        } else {
+            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        }
     }
     *state = s;
     return DPAR_OK;
 }
 
-/* Padded elements of a dim under the cuts of a state. */
+/* Returns the padded elements of a dim under the cuts of a state. */
 static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t n = l->extent[dim];
@@ -97,7 +99,7 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* 0 as soon as one is empty, past the most too */
+    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -152,11 +154,12 @@ typedef struct dpari_route {
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* n are known; the first `heaped` `heap`s are a heap of node numbers */
-    int32_t n, room, heaped;
+    dpar_route_node *node; /* [room]; the first n are known */
+    int32_t n, room;
+    int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
-/* Slot s of the heap holds node k. */
+/* Puts node k into slot s of the heap. */
 static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
 {
     r->node[s].heap = k;
@@ -194,8 +197,8 @@ static int32_t dpari_heap_pop(dpari_route *r)
     return top;
 }
 
-/* The node of a state: found, or made; -1 when there is no room. Open addressing in the `hash`es.
- */
+/* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
+ * or -1 if there is no capacity left. */
 static int32_t dpari_route_find(dpari_route *r, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
@@ -231,6 +234,7 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
+/* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
@@ -248,6 +252,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     }
 }
 
+/* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
 static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 {
     int64_t most = 0;
@@ -256,7 +261,9 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
         return 1;
     }
     for (i = 0; i < r->l->mesh.axes; i++) {
-        most = r->l->mesh.axis[i].size > 1 ? dpari_most(most, r->byte_cost[i]) : most;
+        if (r->l->mesh.axis[i].size > 1) {
+            most = dpari_most(most, r->byte_cost[i]);
+        }
     }
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
@@ -274,7 +281,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
+    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
     cost = r->node[k].cost + 1 +
            16 * (dpari_route_price(p.elements,
                                    dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
@@ -301,17 +308,20 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
+    int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
     if (r->l->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
         dpari_state_place(state, axis) + 1 < dpari_state_cuts(state, axes, at)) {
-        return 1; /* not the innermost */
+        return 1; /* only the innermost cut can change */
+    }
+    if (at == DPARI_STATE_R) {
+        kind = DPAR_ROUTE_STEP_SLICE;
+    } else if (at == DPARI_STATE_P) {
+        kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
     for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
-                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -471,9 +481,12 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k] == axis       ? (int8_t)step->to
-                       : l->order[k] == step->to ? (int8_t)axis
-                                                 : l->order[k];
+            order[k] = l->order[k];
+            if (l->order[k] == axis) {
+                order[k] = (int8_t)step->to;
+            } else if (l->order[k] == step->to) {
+                order[k] = (int8_t)axis;
+            }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
@@ -488,7 +501,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
+    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
         if (l->order[k] != axis) {
             order[n++] = l->order[k];
         }

@@ -71,7 +71,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
     return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
@@ -86,7 +86,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
-/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+/* The generator of Matsumoto and Nishimura (1998), with their initialisation of 2002. */
 static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
@@ -183,7 +183,7 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
-enum { DPARI_ROUNDS = 6 }; /* of both halves */
+enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
 static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
@@ -215,7 +215,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
     if (x < 0 || x >= s->count) {
         return -1;
     }
-    do { /* a walk along a cycle that began inside ends inside */
+    do { /* x is on a cycle of the permutation, so that this comes back into the range */
         x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;

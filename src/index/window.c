@@ -18,7 +18,7 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* The distance from the first element of the kernel to the last one. */
+/* Returns the distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
@@ -95,7 +95,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     m = room / s + 1;
     if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
+        m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -112,11 +112,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
             return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
                                v->kernel);
         }
-        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_RANGE, why,
-                               "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
-                               outputs);
+        if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
+            return DPAR_OK;
+        }
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         outputs);
     }
     if (st == DPAR_OK) {
         st = dpar_window_outputs(v, inputs, &least, why);
@@ -166,7 +167,8 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     int64_t d = dpari_window_dilation(v), y;
     *lo = dpari_window_start(v, inputs, y0);
     *hi = dpari_window_start(v, inputs, y1 - 1);
-    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+    for (y = y0 + 1; y < y1 && y < y0 + d;
+         y++) { /* the first query of each dilation group, then the last */
         *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -236,7 +238,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* the first that reads nothing below */
+    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -245,7 +247,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there the first that reads something above */
+    for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (b > hi) {
