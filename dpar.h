@@ -177,7 +177,8 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
-    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes the call needs; 0: other room is short */
+    int64_t bytes;  /* with DPAR_E_ROOM: the bytes that the call needs; 0 if another capacity is too
+                       small */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
@@ -3549,7 +3550,7 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *ax
 /* A search for digits: sum = digit[0] stride[0] + digit[1] stride[1] + ..., strides descending. */
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
-    int32_t axis[DPAR_MAX_AXES], n;
+    int32_t axis[DPAR_MAX_AXES], count;
     int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
@@ -3562,7 +3563,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
-    for (i = k + 1; i < s->n; i++) {
+    for (i = k + 1; i < s->count; i++) {
         const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
@@ -3575,7 +3576,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
 static int dpari_digits_done(const dpari_digits *s)
 {
     int32_t i;
-    for (i = 0; s->signs && i < s->n; i++) {
+    for (i = 0; s->signs && i < s->count; i++) {
         if (s->digit[i] != 0) {
             return 1;
         }
@@ -3588,10 +3589,10 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
 {
     int32_t k = 0;
     s->mesh = m;
-    s->n = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
-    if (s->n == 0) {
+    if (s->count == 0) {
         return sum == 0 && !signs;
     }
     dpari_digits_bound(s, 0);
@@ -3604,7 +3605,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             continue;
         }
         s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
-        if (k + 1 < s->n) {
+        if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
             return 1;
@@ -3638,7 +3639,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     for (i = 0; i < mesh->axes; i++) {
         coord[i] = 0;
     }
-    for (i = 0; i < s.n; i++) {
+    for (i = 0; i < s.count; i++) {
         coord[s.axis[i]] = s.digit[i];
     }
     return 1;
@@ -4009,10 +4010,10 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 /* ---- MPI_Dims_create ---- */
 
 typedef struct dpari_dims {
-    dpari_cart_primes f;
-    int32_t k;   /* parts to choose */
-    int32_t gap; /* largest - smallest of the best so far */
-    int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
+    dpari_cart_primes primes;
+    int32_t count; /* parts to choose */
+    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
 /* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
@@ -4020,30 +4021,33 @@ typedef struct dpari_dims {
  * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
-    const int32_t last = s->k - 2;
+    const int32_t last = s->count - 2;
     int32_t j = 0;
     s->rest[0] = n;
-    s->x[0] = 0;
+    s->part[0] = 0;
     while (j >= 0) {
-        int64_t most = j > 0 ? s->x[j - 1] : (int64_t)least + s->gap - 1;
+        int64_t most = j > 0 ? s->part[j - 1] : (int64_t)least + s->gap - 1;
         int32_t next;
         if (j == last) {
-            next = s->x[j] == 0 ? s->rest[j] : 0;
+            next = s->part[j] == 0 ? s->rest[j] : 0;
         } else {
-            int32_t from = s->x[j] == 0 ? dpari_cart_root(s->rest[j], last - j + 1) : s->x[j] + 1;
-            next = dpari_cart_divisor_from(&s->f, s->rest[j], from);
+            int32_t from = s->part[j] + 1;
+            if (s->part[j] == 0) {
+                from = dpari_cart_root(s->rest[j], last - j + 1);
+            }
+            next = dpari_cart_divisor_from(&s->primes, s->rest[j], from);
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
             j--; /* larger ones leave the others even less */
             continue;
         }
-        s->x[j] = next;
+        s->part[j] = next;
         if (j == last) {
             return 1;
         }
         s->rest[j + 1] = s->rest[j] / next;
-        s->x[++j] = 0;
+        s->part[++j] = 0;
     }
     return 0;
 }
@@ -4053,17 +4057,17 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
  * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
-    int32_t i, m = dpari_cart_root(n, s->k);
-    m = dpari_cart_divisor_upto(&s->f, n, dpari_cart_power(m, s->k, n) > n ? m - 1 : m);
-    while (m > 0 && dpari_cart_root(n / m, s->k - 1) - m < s->gap) {
+    int32_t i, m = dpari_cart_root(n, s->count);
+    m = dpari_cart_divisor_upto(&s->primes, n, dpari_cart_power(m, s->count, n) > n ? m - 1 : m);
+    while (m > 0 && dpari_cart_root(n / m, s->count - 1) - m < s->gap) {
         if (dpari_dims_above(s, n / m, m)) {
-            for (i = 0; i < s->k - 1; i++) {
-                s->best[i] = s->x[i];
+            for (i = 0; i < s->count - 1; i++) {
+                s->best[i] = s->part[i];
             }
-            s->best[s->k - 1] = m;
-            s->gap = s->x[0] - m;
+            s->best[s->count - 1] = m;
+            s->gap = s->part[0] - m;
         }
-        m = m > 1 ? dpari_cart_divisor_upto(&s->f, n, m - 1) : 0;
+        m = m > 1 ? dpari_cart_divisor_upto(&s->primes, n, m - 1) : 0;
     }
 }
 
@@ -4078,14 +4082,14 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
-    st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
+    st = dpari_cart_rest(ranks, dims, parts, &s.count, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     s.gap = INT32_MAX;
     s.best[0] = rest;
-    if (s.k > 1) {
-        s.f = dpari_cart_factor(rest);
+    if (s.count > 1) {
+        s.primes = dpari_cart_factor(rest);
         dpari_dims_search(&s, rest);
     }
     for (d = 0; d < dims; d++) {
@@ -4142,7 +4146,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 /* ---- the least cut ---- */
 
 typedef struct dpari_cart_grid {
-    dpari_cart_primes f;
+    dpari_cart_primes primes;
     int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
     int32_t found;                /* 1 once best[] is set; its cost is `limit` */
@@ -4233,7 +4237,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
         return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->f, g->rest[j], x + 1) : 0;
+        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
     } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
     return x <= g->cells[j] ? x : 0;
 }
@@ -4275,8 +4279,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     for (j = 0; j < g->axes; j++) {
         g->part[j] = 1;
     }
-    for (i = g->f.count - 1; i >= 0; i--) {
-        const int32_t p = g->f.prime[i];
+    for (i = g->primes.count - 1; i >= 0; i--) {
+        const int32_t p = g->primes.prime[i];
         for (; n % p == 0; n /= p) {
             for (j = 0, to = -1; j < g->axes; j++) {
                 if (dpari_grid_fits(g, j, g->part[j] * p) &&
@@ -4406,7 +4410,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
-        g.f = dpari_cart_factor(g.rest[0]);
+        g.primes = dpari_cart_factor(g.rest[0]);
         dpari_grid_guess(&g);
         dpari_grid_search(&g);
     }
@@ -5919,7 +5923,7 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
-    int32_t n;
+    int32_t cuts;
     int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
     dpar_split split; /* scratch: one cut */
@@ -5930,14 +5934,14 @@ typedef struct dpari_nest {
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    e->n = 0;
+    e->cuts = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &e->split);
-        e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
-        e->n++;
+        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+        e->axis[e->cuts] = (int8_t)axis;
+        e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
+        e->cuts++;
     }
 }
 
@@ -5948,11 +5952,11 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
 {
     int64_t least, here = 0;
     int32_t k;
-    if (local < 0 || local >= e->size[e->n]) {
+    if (local < 0 || local >= e->size[e->cuts]) {
         return -1;
     }
-    least = e->size[e->n] - local;
-    for (k = e->n - 1; k >= 0; k--) {
+    least = e->size[e->cuts] - local;
+    for (k = e->cuts - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
@@ -6000,11 +6004,11 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
         return 0;
     }
     dpari_nest_of(l, coord, dim, &e);
-    if (e.size[e.n] == 0) {
+    if (e.size[e.cuts] == 0) {
         return 0;
     }
     *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
@@ -6071,7 +6075,7 @@ DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *c
     dpari_nest_of(l, coord, d, &e);
     first = dpari_nest_global(l, coord, &e, 0, &run);
     if (shape != NULL) {
-        shape[d] = e.size[e.n];
+        shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
         offset[d] = first < 0 ? l->extent[d] : first;
@@ -6191,7 +6195,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
         dpari_nest_of(l, where, d, &e);
         (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
-        if (cursor->local[d] < e.size[e.n]) {
+        if (cursor->local[d] < e.size[e.cuts]) {
             break;
         }
         cursor->local[d] = 0;
@@ -6934,9 +6938,15 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
         here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
-        t->mine[w->sends ? s : d] = w->sends ? here : there;
-        t->theirs[w->sends ? d : s] = w->sends ? there : here;
-        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
+        if (w->sends) {
+            t->mine[s] = here;
+            t->theirs[d] = there;
+            t->global[s] = w->g[s];
+        } else {
+            t->mine[d] = there;
+            t->theirs[s] = here;
+            t->global[d] = w->x[d];
+        }
     }
 }
 
@@ -8149,12 +8159,12 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search --------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *l;
+    const dpar_layout *layout; /* the one that the route starts from */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* [room]; the first n are known */
-    int32_t n, room;
+    dpar_route_node *node; /* [room]; the first `known` are in use */
+    int32_t known, room;
     int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
@@ -8209,13 +8219,13 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
         }
         at = at + 1 < r->room ? at + 1 : 0;
     }
-    if (r->n + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->n + 1;
-    r->node[r->n].state = state;
-    r->node[r->n].cost = -1;
-    return r->n++;
+    r->node[at].hash = r->known + 1;
+    r->node[r->known].state = state;
+    r->node[r->known].cost = -1;
+    return r->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -8236,18 +8246,18 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
 /* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->l, state), size;
+    int64_t n = dpari_state_elements(r->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->l->mesh.axis[p->axis].size;
+    size = r->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
+    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
     }
 }
 
@@ -8259,8 +8269,8 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     if (r->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->l->mesh.axes; i++) {
-        if (r->l->mesh.axis[i].size > 1) {
+    for (i = 0; i < r->layout->mesh.axes; i++) {
+        if (r->layout->mesh.axis[i].size > 1) {
             most = dpari_most(most, r->byte_cost[i]);
         }
     }
@@ -8271,6 +8281,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
+    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -8281,11 +8292,10 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
     /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
-    cost = r->node[k].cost + 1 +
-           16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
-                 (p.elements > 0 ? r->step_cost : 0));
-    next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
+    cost = r->node[k].cost + 1 + 16 * cost;
+    next =
+        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
     }
@@ -8306,9 +8316,9 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
     int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
-    if (r->l->mesh.axis[axis].size == 1) {
+    if (r->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
@@ -8320,7 +8330,7 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     } else if (at == DPARI_STATE_P) {
         kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
-    for (d = 0; d < r->l->dims && ok; d++) {
+    for (d = 0; d < r->layout->dims && ok; d++) {
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -8349,12 +8359,12 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
                  dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
@@ -8374,11 +8384,11 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
+        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
             !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->l->mesh.axes; axis++) {
+        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
             if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
@@ -8428,7 +8438,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
                            "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
                            q->node_capacity, q->step_cost);
     }
-    r.l = q->from;
+    r.layout = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
@@ -8453,9 +8463,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
-        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held =
-            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held = dpari_state_elements(r.layout, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.layout, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
@@ -9132,7 +9142,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
  * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
-    int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
+    int64_t most, last = n % 2 == 0 ? n / 2 : n;
+    int64_t half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
     if (!dpari_mul(first, n, &most) || !dpari_mul(last, half, &last) || last > INT64_MAX - most) {
         return INT64_MAX;
     }
@@ -10154,7 +10165,7 @@ enum {
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_draw_desc *p;
+    const dpar_halo_draw_desc *desc;
     int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
@@ -10229,7 +10240,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     int32_t k;
     dpar_halo_cursor w;
     dpar_status st;
-    s->p = p;
+    s->desc = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
@@ -10273,11 +10284,11 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 {
     int64_t flat[2][2];
     dpar_box b;
-    if (rank < 0 || !dpar_halo_owned(s->p->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+    if (rank < 0 || !dpar_halo_owned(s->desc->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
         return;
     }
     dpari_hshow_flat(s, b.lo, b.hi, flat);
-    dpari_hshow_rect(t, s, rank == s->p->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_rect(t, s, rank == s->desc->rank ? "me" : "b", flat[0], flat[1], -1);
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
@@ -10286,7 +10297,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     const dpar_mesh *m = &h->grid.mesh;
     int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
     for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
@@ -10309,7 +10320,7 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
  * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
@@ -10355,7 +10366,8 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD,
+                          NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -10376,7 +10388,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -10391,9 +10403,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
-    const int64_t unit = dpari_most(1, s->p->bytes);
+    const int64_t unit = dpari_most(1, s->desc->bytes);
     dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+                     s->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -10416,8 +10428,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
-        dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
-        if (peer != s->p->rank) {
+        dpar_text_put(t, peer == s->desc->rank ? "itself" : "rank ");
+        if (peer != s->desc->rank) {
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
@@ -10435,12 +10447,12 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
 
 static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
 {
-    const char *c = s->p->title;
+    const char *c = s->desc->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->desc->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)

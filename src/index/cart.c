@@ -143,10 +143,10 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 /* ---- MPI_Dims_create ---- */
 
 typedef struct dpari_dims {
-    dpari_cart_primes f;
-    int32_t k;   /* parts to choose */
-    int32_t gap; /* largest - smallest of the best so far */
-    int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
+    dpari_cart_primes primes;
+    int32_t count; /* parts to choose */
+    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
 /* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
@@ -154,30 +154,33 @@ typedef struct dpari_dims {
  * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
-    const int32_t last = s->k - 2;
+    const int32_t last = s->count - 2;
     int32_t j = 0;
     s->rest[0] = n;
-    s->x[0] = 0;
+    s->part[0] = 0;
     while (j >= 0) {
-        int64_t most = j > 0 ? s->x[j - 1] : (int64_t)least + s->gap - 1;
+        int64_t most = j > 0 ? s->part[j - 1] : (int64_t)least + s->gap - 1;
         int32_t next;
         if (j == last) {
-            next = s->x[j] == 0 ? s->rest[j] : 0;
+            next = s->part[j] == 0 ? s->rest[j] : 0;
         } else {
-            int32_t from = s->x[j] == 0 ? dpari_cart_root(s->rest[j], last - j + 1) : s->x[j] + 1;
-            next = dpari_cart_divisor_from(&s->f, s->rest[j], from);
+            int32_t from = s->part[j] + 1;
+            if (s->part[j] == 0) {
+                from = dpari_cart_root(s->rest[j], last - j + 1);
+            }
+            next = dpari_cart_divisor_from(&s->primes, s->rest[j], from);
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
             j--; /* larger ones leave the others even less */
             continue;
         }
-        s->x[j] = next;
+        s->part[j] = next;
         if (j == last) {
             return 1;
         }
         s->rest[j + 1] = s->rest[j] / next;
-        s->x[++j] = 0;
+        s->part[++j] = 0;
     }
     return 0;
 }
@@ -187,17 +190,17 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
  * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
-    int32_t i, m = dpari_cart_root(n, s->k);
-    m = dpari_cart_divisor_upto(&s->f, n, dpari_cart_power(m, s->k, n) > n ? m - 1 : m);
-    while (m > 0 && dpari_cart_root(n / m, s->k - 1) - m < s->gap) {
+    int32_t i, m = dpari_cart_root(n, s->count);
+    m = dpari_cart_divisor_upto(&s->primes, n, dpari_cart_power(m, s->count, n) > n ? m - 1 : m);
+    while (m > 0 && dpari_cart_root(n / m, s->count - 1) - m < s->gap) {
         if (dpari_dims_above(s, n / m, m)) {
-            for (i = 0; i < s->k - 1; i++) {
-                s->best[i] = s->x[i];
+            for (i = 0; i < s->count - 1; i++) {
+                s->best[i] = s->part[i];
             }
-            s->best[s->k - 1] = m;
-            s->gap = s->x[0] - m;
+            s->best[s->count - 1] = m;
+            s->gap = s->part[0] - m;
         }
-        m = m > 1 ? dpari_cart_divisor_upto(&s->f, n, m - 1) : 0;
+        m = m > 1 ? dpari_cart_divisor_upto(&s->primes, n, m - 1) : 0;
     }
 }
 
@@ -212,14 +215,14 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
-    st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
+    st = dpari_cart_rest(ranks, dims, parts, &s.count, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     s.gap = INT32_MAX;
     s.best[0] = rest;
-    if (s.k > 1) {
-        s.f = dpari_cart_factor(rest);
+    if (s.count > 1) {
+        s.primes = dpari_cart_factor(rest);
         dpari_dims_search(&s, rest);
     }
     for (d = 0; d < dims; d++) {
@@ -276,7 +279,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 /* ---- the least cut ---- */
 
 typedef struct dpari_cart_grid {
-    dpari_cart_primes f;
+    dpari_cart_primes primes;
     int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
     int32_t found;                /* 1 once best[] is set; its cost is `limit` */
@@ -367,7 +370,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
         return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->f, g->rest[j], x + 1) : 0;
+        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
     } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
     return x <= g->cells[j] ? x : 0;
 }
@@ -409,8 +412,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     for (j = 0; j < g->axes; j++) {
         g->part[j] = 1;
     }
-    for (i = g->f.count - 1; i >= 0; i--) {
-        const int32_t p = g->f.prime[i];
+    for (i = g->primes.count - 1; i >= 0; i--) {
+        const int32_t p = g->primes.prime[i];
         for (; n % p == 0; n /= p) {
             for (j = 0, to = -1; j < g->axes; j++) {
                 if (dpari_grid_fits(g, j, g->part[j] * p) &&
@@ -540,7 +543,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
-        g.f = dpari_cart_factor(g.rest[0]);
+        g.primes = dpari_cart_factor(g.rest[0]);
         dpari_grid_guess(&g);
         dpari_grid_search(&g);
     }

@@ -91,7 +91,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
  * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
-    int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
+    int64_t most, last = n % 2 == 0 ? n / 2 : n;
+    int64_t half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
     if (!dpari_mul(first, n, &most) || !dpari_mul(last, half, &last) || last > INT64_MAX - most) {
         return INT64_MAX;
     }

@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_draw_desc *p;
+    const dpar_halo_draw_desc *desc;
     int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
@@ -93,7 +93,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     int32_t k;
     dpar_halo_cursor w;
     dpar_status st;
-    s->p = p;
+    s->desc = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
@@ -137,11 +137,11 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 {
     int64_t flat[2][2];
     dpar_box b;
-    if (rank < 0 || !dpar_halo_owned(s->p->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+    if (rank < 0 || !dpar_halo_owned(s->desc->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
         return;
     }
     dpari_hshow_flat(s, b.lo, b.hi, flat);
-    dpari_hshow_rect(t, s, rank == s->p->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_rect(t, s, rank == s->desc->rank ? "me" : "b", flat[0], flat[1], -1);
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
@@ -150,7 +150,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     const dpar_mesh *m = &h->grid.mesh;
     int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
     for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
@@ -173,7 +173,7 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
  * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
@@ -219,7 +219,8 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD,
+                          NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -240,7 +241,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -255,9 +256,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
-    const int64_t unit = dpari_most(1, s->p->bytes);
+    const int64_t unit = dpari_most(1, s->desc->bytes);
     dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+                     s->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -280,8 +281,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
-        dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
-        if (peer != s->p->rank) {
+        dpar_text_put(t, peer == s->desc->rank ? "itself" : "rank ");
+        if (peer != s->desc->rank) {
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
@@ -299,12 +300,12 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
 
 static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
 {
-    const char *c = s->p->title;
+    const char *c = s->desc->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->desc->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)

@@ -191,7 +191,7 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
-    int32_t n;
+    int32_t cuts;
     int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
     dpar_split split; /* scratch: one cut */
@@ -202,14 +202,14 @@ typedef struct dpari_nest {
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    e->n = 0;
+    e->cuts = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &e->split);
-        e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
-        e->n++;
+        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+        e->axis[e->cuts] = (int8_t)axis;
+        e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
+        e->cuts++;
     }
 }
 
@@ -220,11 +220,11 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
 {
     int64_t least, here = 0;
     int32_t k;
-    if (local < 0 || local >= e->size[e->n]) {
+    if (local < 0 || local >= e->size[e->cuts]) {
         return -1;
     }
-    least = e->size[e->n] - local;
-    for (k = e->n - 1; k >= 0; k--) {
+    least = e->size[e->cuts] - local;
+    for (k = e->cuts - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
@@ -272,11 +272,11 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
         return 0;
     }
     dpari_nest_of(l, coord, dim, &e);
-    if (e.size[e.n] == 0) {
+    if (e.size[e.cuts] == 0) {
         return 0;
     }
     *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
@@ -343,7 +343,7 @@ DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *c
     dpari_nest_of(l, coord, d, &e);
     first = dpari_nest_global(l, coord, &e, 0, &run);
     if (shape != NULL) {
-        shape[d] = e.size[e.n];
+        shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
         offset[d] = first < 0 ? l->extent[d] : first;
@@ -463,7 +463,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
         dpari_nest_of(l, where, d, &e);
         (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
-        if (cursor->local[d] < e.size[e.n]) {
+        if (cursor->local[d] < e.size[e.cuts]) {
             break;
         }
         cursor->local[d] = 0;

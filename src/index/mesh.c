@@ -187,7 +187,7 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *ax
 /* A search for digits: sum = digit[0] stride[0] + digit[1] stride[1] + ..., strides descending. */
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
-    int32_t axis[DPAR_MAX_AXES], n;
+    int32_t axis[DPAR_MAX_AXES], count;
     int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
@@ -200,7 +200,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
-    for (i = k + 1; i < s->n; i++) {
+    for (i = k + 1; i < s->count; i++) {
         const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
@@ -213,7 +213,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
 static int dpari_digits_done(const dpari_digits *s)
 {
     int32_t i;
-    for (i = 0; s->signs && i < s->n; i++) {
+    for (i = 0; s->signs && i < s->count; i++) {
         if (s->digit[i] != 0) {
             return 1;
         }
@@ -226,10 +226,10 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
 {
     int32_t k = 0;
     s->mesh = m;
-    s->n = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
-    if (s->n == 0) {
+    if (s->count == 0) {
         return sum == 0 && !signs;
     }
     dpari_digits_bound(s, 0);
@@ -242,7 +242,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             continue;
         }
         s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
-        if (k + 1 < s->n) {
+        if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
             return 1;
@@ -276,7 +276,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     for (i = 0; i < mesh->axes; i++) {
         coord[i] = 0;
     }
-    for (i = 0; i < s.n; i++) {
+    for (i = 0; i < s.count; i++) {
         coord[s.axis[i]] = s.digit[i];
     }
     return 1;

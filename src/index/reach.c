@@ -676,9 +676,15 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
         here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
-        t->mine[w->sends ? s : d] = w->sends ? here : there;
-        t->theirs[w->sends ? d : s] = w->sends ? there : here;
-        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
+        if (w->sends) {
+            t->mine[s] = here;
+            t->theirs[d] = there;
+            t->global[s] = w->g[s];
+        } else {
+            t->mine[d] = there;
+            t->theirs[s] = here;
+            t->global[d] = w->x[d];
+        }
     }
 }
 

@@ -150,12 +150,12 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search --------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *l;
+    const dpar_layout *layout; /* the one that the route starts from */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* [room]; the first n are known */
-    int32_t n, room;
+    dpar_route_node *node; /* [room]; the first `known` are in use */
+    int32_t known, room;
     int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
@@ -210,13 +210,13 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
         }
         at = at + 1 < r->room ? at + 1 : 0;
     }
-    if (r->n + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->n + 1;
-    r->node[r->n].state = state;
-    r->node[r->n].cost = -1;
-    return r->n++;
+    r->node[at].hash = r->known + 1;
+    r->node[r->known].state = state;
+    r->node[r->known].cost = -1;
+    return r->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -237,18 +237,18 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
 /* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->l, state), size;
+    int64_t n = dpari_state_elements(r->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->l->mesh.axis[p->axis].size;
+    size = r->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
+    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
     }
 }
 
@@ -260,8 +260,8 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     if (r->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->l->mesh.axes; i++) {
-        if (r->l->mesh.axis[i].size > 1) {
+    for (i = 0; i < r->layout->mesh.axes; i++) {
+        if (r->layout->mesh.axis[i].size > 1) {
             most = dpari_most(most, r->byte_cost[i]);
         }
     }
@@ -272,6 +272,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
+    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -282,11 +283,10 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
     /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
-    cost = r->node[k].cost + 1 +
-           16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
-                 (p.elements > 0 ? r->step_cost : 0));
-    next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
+    cost = r->node[k].cost + 1 + 16 * cost;
+    next =
+        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
     }
@@ -307,9 +307,9 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
     int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
-    if (r->l->mesh.axis[axis].size == 1) {
+    if (r->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
@@ -321,7 +321,7 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     } else if (at == DPARI_STATE_P) {
         kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
-    for (d = 0; d < r->l->dims && ok; d++) {
+    for (d = 0; d < r->layout->dims && ok; d++) {
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -350,12 +350,12 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
                  dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
@@ -375,11 +375,11 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
+        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
             !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->l->mesh.axes; axis++) {
+        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
             if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
@@ -429,7 +429,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
                            "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
                            q->node_capacity, q->step_cost);
     }
-    r.l = q->from;
+    r.layout = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
@@ -454,9 +454,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
-        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held =
-            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held = dpari_state_elements(r.layout, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.layout, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
