@@ -648,10 +648,10 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int
     case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
-        if (offset == 0) {
-            return piece + in;
+        if (offset > 0) {
+            return piece + s->block;
         }
-        return piece + (offset > 0 ? s->block : 0);
+        return offset == 0 ? piece + in : piece;
     case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);
