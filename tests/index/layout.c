@@ -303,13 +303,15 @@ static void test_padding(void)
 {
     static const int32_t four = 4;
     static const int64_t five = 5;
-    static const int rows[] = {2, 2, 1, 0};
+    static const int rows[] = {2, 2, 1, 0}, begins[] = {0, 2, 4, 5};
     dpar_layout l = on(1, &four, 1, &five, dpar_shard(0), dpar_shard(0), dpar_shard(0));
-    int64_t shape;
+    int64_t shape, first;
     int32_t rank;
     for (rank = 0; rank < 4; rank++) {
         dpar_layout_local(&l, rank, &shape, NULL);
         CHECK_INT(shape, rows[rank]);
+        dpar_layout_local(&l, rank, NULL, &first);
+        CHECK_INT(first, begins[rank]);
     }
 }
 
