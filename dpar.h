@@ -6555,12 +6555,13 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = w->fill[d][1] - x;
+    n = w->fill[d][1];
     if (x < lo) {
-        n = lo - x;
+        n = lo;
     } else if (inside) {
-        n = hi - x;
+        n = hi;
     }
+    n -= x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
@@ -10083,15 +10084,18 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     }
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        int cut = d < at || (star && d > at);
+        const int64_t *lo = &outer[0], *hi = &outer[1];
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : outer[0];
-        box->hi[d] = cut ? inner[1] : outer[1];
-        if (d == at && side) {
-            box->lo[d] = inner[1];
+        if (d < at || (star && d > at)) {
+            lo = &inner[0];
+            hi = &inner[1];
+        } else if (d == at && side) {
+            lo = &inner[1];
         } else if (d == at) {
-            box->hi[d] = inner[0];
+            hi = &inner[0];
         }
+        box->lo[d] = *lo;
+        box->hi[d] = *hi;
     }
     return 1;
 }

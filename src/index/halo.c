@@ -588,15 +588,18 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     }
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        int cut = d < at || (star && d > at);
+        const int64_t *lo = &outer[0], *hi = &outer[1];
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : outer[0];
-        box->hi[d] = cut ? inner[1] : outer[1];
-        if (d == at && side) {
-            box->lo[d] = inner[1];
+        if (d < at || (star && d > at)) {
+            lo = &inner[0];
+            hi = &inner[1];
+        } else if (d == at && side) {
+            lo = &inner[1];
         } else if (d == at) {
-            box->hi[d] = inner[0];
+            hi = &inner[0];
         }
+        box->lo[d] = *lo;
+        box->hi[d] = *hi;
     }
     return 1;
 }

@@ -293,12 +293,13 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = w->fill[d][1] - x;
+    n = w->fill[d][1];
     if (x < lo) {
-        n = lo - x;
+        n = lo;
     } else if (inside) {
-        n = hi - x;
+        n = hi;
     }
+    n -= x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
