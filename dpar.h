@@ -177,7 +177,8 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
-    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes the call needs; 0: other room is short */
+    int64_t bytes;  /* with DPAR_E_ROOM: the bytes that the call needs; 0 if another capacity is too
+                       small */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
@@ -1125,7 +1126,7 @@ typedef struct dpar_route_desc {
     /* [axes], cost of an element along each mesh axis; NULL makes each cost 1 */
     const int64_t *byte_cost;
     int64_t step_cost; /* cost of a step that sends anything, 0..2^31 - 1 */
-    /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
+    /* [node_capacity], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
      * dims. */
     dpar_route_node *nodes;
     int32_t node_capacity;
@@ -2260,6 +2261,12 @@ DPARI_API int32_t dpari_type_can_reduce(int32_t type);
  * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
+/* ---- functions that only the modules of dpar.h call ---- */
+
+/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
+ * if it is empty or the dims differ. O(dims). */
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+
 /* ==== base/real.h ==== */
 
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
@@ -2450,8 +2457,8 @@ DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Computes the counts and offsets of MPI_Alltoallv for Ulysses, which turns a share of the sequence
  * with all heads into the whole sequence with a share of the heads. They are what `rank` sends to
- * and receives from each of seq->parts ranks, with `width` elements per token and head. For the way
- * back exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
+ * and receives from each of seq->parts ranks, with `width` elements per token and head. To go
+ * back, exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
  * numbers of parts or a count exceeds 2^63 - 1. O(ranks). */
 DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
                                            int32_t rank, int64_t width, int64_t *send,
@@ -2476,41 +2483,12 @@ DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t o
 DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
- * y1 - 1 > 2^61. */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
+ * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
 DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                       int64_t *lo, int64_t *hi);
 
-/* ==== index/reach.h ==== */
-
-/* reach - private: the functions about points and their owners that the walk over a halo's
- * transfers calls. */
-
-/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
-/* True if every halo point is outside the block in one dim only. */
-DPARI_API int dpari_halo_star(const dpar_halo *h);
-enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
- * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
- * if there is no such face or edge. */
-DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
-
-#endif /* DPARI_INDEX_INTERNAL_H */
-
-/* The implementation. */
-
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
-    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
-#define DPAR_INDEX_IMPLEMENTATION_DONE
-
-/* ==== base/inner.h ==== */
-
-/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
- * if it is empty or the dims differ. O(dims). */
-DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
-
-/* ==== index/inner.h ==== */
+/* ---- functions that only the modules of dpar.h call ---- */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */
@@ -2548,6 +2526,29 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
  * if the group is shorter than the kernel or i is out of range. Only keys and values need a halo.
  */
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+
+/* ==== index/reach.h ==== */
+
+/* reach - private: the functions about points and their owners that the walk over a halo's
+ * transfers calls. */
+
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* True if every halo point is outside the block in one dim only. */
+DPARI_API int dpari_halo_star(const dpar_halo *h);
+enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
+/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
+ * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
+ * if there is no such face or edge. */
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
+
+#endif /* DPARI_INDEX_INTERNAL_H */
+
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
+    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
+#define DPAR_INDEX_IMPLEMENTATION_DONE
 
 /* ==== index/reach.h ==== */
 
@@ -3447,10 +3448,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_wrong(why,
-                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
-                           "the number of ranks is given",
-                           (int32_t)n, name, size);
+        return dpari_wrong(
+            why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
+            (int32_t)n, name, size);
     } else {
         product *= size;
     }
@@ -3468,18 +3468,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 0", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
-                             m->size, ranks);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "the other axes make %d ranks, which do not divide %d", m->size,
+                             ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, but there are %d", m->size,
                          ranks);
     }
     dpari_mesh_strides(m, order);
@@ -3549,20 +3550,20 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *ax
 /* A search for digits: sum = digit[0] stride[0] + digit[1] stride[1] + ..., strides descending. */
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
-    int32_t axis[DPAR_MAX_AXES], n;
+    int32_t axis[DPAR_MAX_AXES], count;
     int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
- * strides are nested, otherwise a few. Starts with the largest. */
+/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
+ * largest value. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
-    for (i = k + 1; i < s->n; i++) {
+    for (i = k + 1; i < s->count; i++) {
         const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
@@ -3575,7 +3576,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
 static int dpari_digits_done(const dpari_digits *s)
 {
     int32_t i;
-    for (i = 0; s->signs && i < s->n; i++) {
+    for (i = 0; s->signs && i < s->count; i++) {
         if (s->digit[i] != 0) {
             return 1;
         }
@@ -3588,15 +3589,15 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
 {
     int32_t k = 0;
     s->mesh = m;
-    s->n = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
-    if (s->n == 0) {
+    if (s->count == 0) {
         return sum == 0 && !signs;
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none left: one less of the axis before */
+        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -3604,7 +3605,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             continue;
         }
         s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
-        if (k + 1 < s->n) {
+        if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
             return 1;
@@ -3638,7 +3639,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     for (i = 0; i < mesh->axes; i++) {
         coord[i] = 0;
     }
-    for (i = 0; i < s.n; i++) {
+    for (i = 0; i < s.count; i++) {
         coord[s.axis[i]] = s.digit[i];
     }
     return 1;
@@ -3752,10 +3753,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
-                             "axis, but their set is a group all the same",
-                             a->name, a->stride, one->stride * one->size);
+            return dpari_say(
+                DPAR_E_DIVIDE, why,
+                "axis '%s' has stride %d, must be %d: a view needs a mesh without gaps", a->name,
+                a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -3793,8 +3794,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
-                             order);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' is in the order, but has no size",
+                             (int32_t)n, order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
@@ -3810,7 +3811,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+            return dpari_wrong(why, "'%.*s' has size %d, but is not in the order", (int32_t)n, word,
                                sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
@@ -3833,8 +3834,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
-                             "the other: their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
+                             "their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }
@@ -3884,6 +3885,7 @@ typedef struct dpari_cart_primes {
     int32_t prime[DPARI_CART_PRIMES];
 } dpari_cart_primes;
 
+/* Lists the distinct primes of n, in ascending order. */
 static dpari_cart_primes dpari_cart_factor(int32_t n)
 {
     dpari_cart_primes f;
@@ -3983,7 +3985,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+            return dpari_wrong(why, "parts[%d] is %d: give 0 to have it chosen, or at least 1", d,
                                parts[d]);
         }
         zeros += parts[d] == 0;
@@ -3992,12 +3994,13 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
-                         fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         ranks);
     }
     if (zeros == 0 && fixed != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why, "the parts multiply to %ld, but there are %d ranks",
+                         fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -4007,10 +4010,10 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 /* ---- MPI_Dims_create ---- */
 
 typedef struct dpari_dims {
-    dpari_cart_primes f;
-    int32_t k;   /* parts to choose */
-    int32_t gap; /* largest - smallest of the best so far */
-    int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
+    dpari_cart_primes primes;
+    int32_t count; /* parts to choose */
+    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
 /* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
@@ -4018,30 +4021,33 @@ typedef struct dpari_dims {
  * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
-    const int32_t last = s->k - 2;
+    const int32_t last = s->count - 2;
     int32_t j = 0;
     s->rest[0] = n;
-    s->x[0] = 0;
+    s->part[0] = 0;
     while (j >= 0) {
-        int64_t most = j > 0 ? s->x[j - 1] : (int64_t)least + s->gap - 1;
+        int64_t most = j > 0 ? s->part[j - 1] : (int64_t)least + s->gap - 1;
         int32_t next;
         if (j == last) {
-            next = s->x[j] == 0 ? s->rest[j] : 0;
+            next = s->part[j] == 0 ? s->rest[j] : 0;
         } else {
-            int32_t from = s->x[j] == 0 ? dpari_cart_root(s->rest[j], last - j + 1) : s->x[j] + 1;
-            next = dpari_cart_divisor_from(&s->f, s->rest[j], from);
+            int32_t from = s->part[j] + 1;
+            if (s->part[j] == 0) {
+                from = dpari_cart_root(s->rest[j], last - j + 1);
+            }
+            next = dpari_cart_divisor_from(&s->primes, s->rest[j], from);
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
             j--; /* larger ones leave the others even less */
             continue;
         }
-        s->x[j] = next;
+        s->part[j] = next;
         if (j == last) {
             return 1;
         }
         s->rest[j + 1] = s->rest[j] / next;
-        s->x[++j] = 0;
+        s->part[++j] = 0;
     }
     return 0;
 }
@@ -4051,17 +4057,17 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
  * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
-    int32_t i, m = dpari_cart_root(n, s->k);
-    m = dpari_cart_divisor_upto(&s->f, n, dpari_cart_power(m, s->k, n) > n ? m - 1 : m);
-    while (m > 0 && dpari_cart_root(n / m, s->k - 1) - m < s->gap) {
+    int32_t i, m = dpari_cart_root(n, s->count);
+    m = dpari_cart_divisor_upto(&s->primes, n, dpari_cart_power(m, s->count, n) > n ? m - 1 : m);
+    while (m > 0 && dpari_cart_root(n / m, s->count - 1) - m < s->gap) {
         if (dpari_dims_above(s, n / m, m)) {
-            for (i = 0; i < s->k - 1; i++) {
-                s->best[i] = s->x[i];
+            for (i = 0; i < s->count - 1; i++) {
+                s->best[i] = s->part[i];
             }
-            s->best[s->k - 1] = m;
-            s->gap = s->x[0] - m;
+            s->best[s->count - 1] = m;
+            s->gap = s->part[0] - m;
         }
-        m = m > 1 ? dpari_cart_divisor_upto(&s->f, n, m - 1) : 0;
+        m = m > 1 ? dpari_cart_divisor_upto(&s->primes, n, m - 1) : 0;
     }
 }
 
@@ -4072,18 +4078,18 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
-                           dims, (int32_t)DPAR_MAX_AXES);
+        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+                           (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
-    st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
+    st = dpari_cart_rest(ranks, dims, parts, &s.count, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     s.gap = INT32_MAX;
     s.best[0] = rest;
-    if (s.k > 1) {
-        s.f = dpari_cart_factor(rest);
+    if (s.count > 1) {
+        s.primes = dpari_cart_factor(rest);
         dpari_dims_search(&s, rest);
     }
     for (d = 0; d < dims; d++) {
@@ -4140,20 +4146,21 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 /* ---- the least cut ---- */
 
 typedef struct dpari_cart_grid {
-    dpari_cart_primes f;
-    int32_t axes;                 /* to be chosen; j counts these */
+    dpari_cart_primes primes;
+    int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
-    int32_t found;                /* best is one that costs limit */
+    int32_t found;                /* 1 once best[] is set; its cost is `limit` */
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
-    int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
+    int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
-    int64_t limit;                   /* what is searched costs less */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for less than this */
 } dpari_cart_grid;
 
+/* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
 static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
 {
     return wraps != 0 && parts > 1 ? parts : parts - 1;
@@ -4193,7 +4200,7 @@ static int32_t dpari_cart_log2(int64_t v)
  * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
+    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < g->axes; i++) {
@@ -4230,11 +4237,12 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
         return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->f, g->rest[j], x + 1) : 0;
+        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
     } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
     return x <= g->cells[j] ? x : 0;
 }
 
+/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *g)
 {
     int32_t j = 0, d;
@@ -4244,7 +4252,7 @@ static void dpari_grid_search(dpari_cart_grid *g)
         int64_t cost =
             g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
         if (x == 0 || cost >= g->limit) {
-            j--; /* parts ascend: what follows is dearer */
+            j--; /* parts ascend, so later choices cost more */
             continue;
         }
         g->part[j] = x;
@@ -4271,8 +4279,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     for (j = 0; j < g->axes; j++) {
         g->part[j] = 1;
     }
-    for (i = g->f.count - 1; i >= 0; i--) {
-        const int32_t p = g->f.prime[i];
+    for (i = g->primes.count - 1; i >= 0; i--) {
+        const int32_t p = g->primes.prime[i];
         for (; n % p == 0; n /= p) {
             for (j = 0, to = -1; j < g->axes; j++) {
                 if (dpari_grid_fits(g, j, g->part[j] * p) &&
@@ -4292,7 +4300,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
+/* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
+ * axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -4304,7 +4313,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
             dpari_cart_begin(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
-            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
             return DPAR_E_RANGE;
         }
     }
@@ -4317,16 +4326,15 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(
-                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
-                cells[d], weight != NULL ? weight[d] : 1);
+            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+                               d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+            return dpari_wrong(why, "dim %d is fixed at %d parts but has only %ld cells", d,
                                parts[d], cells[d]);
         }
     }
@@ -4340,11 +4348,11 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     dpari_cart_begin(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
-    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
     return DPAR_E_RANGE;
 }
 
-/* A plane across an axis: the other extents, where they were found to fit. */
+/* Returns that cost where dpari_grid_face has found that it does not overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -4376,8 +4384,8 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
     return DPAR_OK;
 }
 
-/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
- * is no such grid. */
+/* Puts the free axes into g and the cost of the fixed ones into g.cost[0], and searches. The
+ * arguments have been checked. Returns 0 if there is no such grid. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
                                                      const int64_t *cells, const int64_t *weight,
                                                      uint32_t periodic, int32_t *parts,
@@ -4402,7 +4410,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
-        g.f = dpari_cart_factor(g.rest[0]);
+        g.primes = dpari_cart_factor(g.rest[0]);
         dpari_grid_guess(&g);
         dpari_grid_search(&g);
     }
@@ -4460,7 +4468,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -4480,7 +4488,10 @@ static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_
         return 0;
     }
     for (d = 0; d < dims; d++) {
-        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+        if (cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d]) {
+            return 0;
+        }
+        ranks *= parts[d];
     }
     return ranks;
 }
@@ -4526,16 +4537,16 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
+            return dpari_wrong(why, "parts[%d] is %d: must be at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
                              size);
         }
         c.parts[d] = parts[d];
@@ -4610,8 +4621,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
+        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+                           (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
@@ -4641,8 +4652,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
-                       grid->size);
+        st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
+                       per_node, grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -4864,16 +4875,13 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d does not exist", s->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_wrong(
-                why,
-                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
-                "negative",
-                d, s->block[d], s->width[d], s->bytes);
+            return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
+                               s->block[d], s->width[d], s->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
@@ -4881,8 +4889,7 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w);
+                             "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
         }
         sum += w;
     }
@@ -4915,7 +4922,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
+/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
+ */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -4993,7 +5001,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* The arguments were checked before, so that this fails only if no brick fits. */
+/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
+ */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -5062,8 +5071,9 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 #endif
 }
 
-/* n / by[k] for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which 64 bits
- * hold, n v / 2^(63+l) is n / d or past it by less than 1 / d: its floor is the quotient. */
+/* Returns n / by[k], for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which
+ * fits into 64 bits, n v / 2^(63+l) exceeds n / d by less than 1 / d, so that its floor is the
+ * quotient. */
 DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
     int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
@@ -5071,7 +5081,7 @@ DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t
     return q;
 }
 
-/* floor(2^127 / d) for 2^63 < d < 2^64, two digits of 32 bits. */
+/* Returns floor(2^127 / d) for 2^63 < d < 2^64, by long division with two digits of 32 bits. */
 static uint64_t dpari_inverse(uint64_t d)
 {
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
@@ -5104,19 +5114,20 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
+/* Sets divisor k and its inverse. */
 static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
-    int l = dpari_bits(d);
+    int bits = dpari_bits(d);
     s->by[k] = (int64_t)d;
-    d <<= 64 - l;                 /* its highest bit to the top */
+    d <<= 64 - bits;              /* moves its highest bit to the top */
     if (d == (uint64_t)1 << 63) { /* a power of two */
         s->inverse[k] = d;
-        l--;
+        bits--;
     } else {
         s->inverse[k] = dpari_inverse(d) + 1;
     }
-    s->shift[k] = (uint8_t)l;
+    s->shift[k] = (uint8_t)bits;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -5161,7 +5172,7 @@ DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
-    case DPAR_SPLIT_STRIDED: /* elements of a piece; of a part of a full piece */
+    case DPAR_SPLIT_STRIDED: /* by[0] elements in a piece, by[1] of them in a part */
         dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
         s->rounds = count / s->by[0];
@@ -5183,15 +5194,19 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
+        return dpari_wrong(why, "rule %d does not exist, or is RAGGED (use dpar_split_init_ragged)",
+                           rule);
     }
     if (blocked && block < 1) {
-        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
+        return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
-    s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
+    s->block = blocked ? block : 0;
+    if (rule == DPAR_SPLIT_CYCLIC) {
+        s->block = 1;
+    }
     dpari_split_resize(s, count);
     return DPAR_OK;
 }
@@ -5205,11 +5220,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
+        return dpari_wrong(why, "cuts[0] is %ld: must be 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+            return dpari_wrong(why, "cuts[%d] is %ld, but cuts[%ld] is only %ld", p, cuts[p],
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
@@ -5221,7 +5236,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
     return DPAR_OK;
 }
 
-/* floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
+/* Returns floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
 static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
 {
     return a / c * b + a % c * b / c;
@@ -5238,15 +5253,15 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
+        return dpari_wrong(why, "atom is %ld: must be at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
+            return dpari_wrong(why, "weights[%d] is %ld: must be at least 0", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights exceeds 2^31 - 1", parts);
         }
     }
     if (all == 0) {
@@ -5290,8 +5305,8 @@ static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t mos
     }
 }
 
-/* Cuts from the front, each where its run comes nearest to an even share of what is left; no run
- * passes `most`, and while there are enough items none is empty. */
+/* Cuts from the front, each time where the run is nearest to an even share of the remaining cost.
+ * No run exceeds `most`, and none is empty as long as there are enough items. */
 static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, int64_t left,
                               int32_t parts, int64_t *cuts)
 {
@@ -5323,13 +5338,13 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             "cost[%ld] is %ld: each must be at least 0, their sum at most 2^62", i,
                              cost[i]);
         }
         all += cost[i];
         low = dpari_most(low, cost[i]);
     }
-    for (high = all; low < high;) { /* the least maximum that `parts` runs can keep */
+    for (high = all; low < high;) { /* bisection: the least maximum with `parts` runs */
         int64_t middle = low + (high - low) / 2;
         if (dpari_balance_runs(items, cost, middle) <= parts) {
             high = middle;
@@ -5344,8 +5359,9 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
 
 /* ---- contiguous rules ----------------------------------------------------------------------- */
 
-/* Where part p begins, 0 <= p <= P. p b <= N + P: no product overflows. FLOOR: floor(N p/P) =
- * (N/P) p + (N%P) p / P, the second product below 2^62. */
+/* Returns where part p begins, 0 <= p <= P. With chunks of b elements p b <= N + P, so that no
+ * product overflows. For FLOOR, floor(N p / P) = (N / P) p + (N % P) p / P, with the second product
+ * below 2^62. */
 DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
     int64_t rest;
@@ -5378,7 +5394,8 @@ DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
     return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
 }
 
-/* floor(N p/P) <= i  <=>  p <= (P (i+1) - 1) / N: divided where that fits, else searched for. */
+/* floor(N p / P) <= i is the same as p <= (P (i + 1) - 1) / N. That division gives the part if the
+ * product fits, otherwise a search does. */
 DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
@@ -5418,13 +5435,13 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t
     return (round * s->parts + turn) * s->block + in;
 }
 
-/* STRIDED: what part p has of a full piece. */
+/* STRIDED: returns how much of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
 {
     return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
 }
 
-/* Where part p lies inside the last, short piece, and how much it has of it. */
+/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
 static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(s->tail, s->parts);
@@ -5464,13 +5481,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_
     return s->rounds * s->by[0] + offset + local;
 }
 
-/* ZIGZAG: chunk c of 2P. */
+/* ZIGZAG: returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
 {
     return dpari_least(s->count, c * s->by[0]);
 }
 
-/* Elements of a part's first chunk, and of its second. */
+/* Count the elements of a part's first chunk, and of its second. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
 {
     return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
@@ -5481,7 +5498,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
     return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
 }
 
-/* Where a second chunk has elements, the first one is full. */
+/* If a second chunk has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(s, 0, i, &in);
@@ -5544,7 +5561,7 @@ DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t 
     }
 }
 
-/* How many elements from i on, which lies at `local` of its part, follow one another there. */
+/* Counts the elements from i on that are consecutive in the part, where i has index `local`. */
 static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
 {
     int64_t in, left = s->count - i;
@@ -5570,7 +5587,7 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
     }
 }
 
-/* ---- the promise ---------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
 {
@@ -5657,8 +5674,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Of the first i elements those of `part`: what the rule would give it if there were only i, but
- * for the cuts, which stay where they are. */
+/* Counts the elements of `part` among the first i. They are those that the rule would give it if
+ * there were only i elements, except that cuts stay where they are. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -5671,7 +5688,10 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int
     case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
-        return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
+        if (offset > 0) {
+            return piece + s->block;
+        }
+        return offset == 0 ? piece + in : piece;
     case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);
@@ -5787,7 +5807,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
@@ -5796,7 +5816,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
     }
     return st;
@@ -5806,13 +5826,14 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
+                           dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -5837,7 +5858,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of dim %d", order[k],
                                dim);
         }
         cut |= (uint32_t)1 << dim;
@@ -5853,22 +5874,24 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
-                           mesh->axes, mesh->size);
+        return dpari_wrong(why, "the mesh has %d axes and %d ranks: use dpar_mesh_init", mesh->axes,
+                           mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
+                             "dim %d has %ld elements: must be 0 to 2^62", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_check_order(placement, mesh->axes, dims, order, why);
+    }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
@@ -5882,10 +5905,11 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         l->extent[i] = i < dims ? extent[i] : 0;
     }
-    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
+    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
         l->axis[i] = placement[i];
-        l->axis[i].dim +=
-            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
+            l->axis[i].dim += dims;
+        }
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -5899,38 +5923,40 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
-    int32_t n;
-    int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
+    int32_t cuts;
+    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* the cut that is looked at */
+    dpar_split split; /* scratch: one cut */
 } dpari_nest;
 
-/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
+ * mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    e->n = 0;
+    e->cuts = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &e->split);
-        e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
-        e->n++;
+        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+        e->axis[e->cuts] = (int8_t)axis;
+        e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
+        e->cuts++;
     }
 }
 
-/* From the innermost cut outwards. */
+/* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
+ * does not have it. *run receives how many indices are consecutive from there on. */
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
     int64_t least, here = 0;
     int32_t k;
-    if (local < 0 || local >= e->size[e->n]) {
+    if (local < 0 || local >= e->size[e->cuts]) {
         return -1;
     }
-    least = e->size[e->n] - local;
-    for (k = e->n - 1; k >= 0; k--) {
+    least = e->size[e->cuts] - local;
+    for (k = e->cuts - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
@@ -5978,15 +6004,15 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
         return 0;
     }
     dpari_nest_of(l, coord, dim, &e);
-    if (e.size[e.n] == 0) {
+    if (e.size[e.cuts] == 0) {
         return 0;
     }
     *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
-/* From the outermost cut inwards. */
+/* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
 DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
@@ -6049,7 +6075,7 @@ DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *c
     dpari_nest_of(l, coord, d, &e);
     first = dpari_nest_global(l, coord, &e, 0, &run);
     if (shape != NULL) {
-        shape[d] = e.size[e.n];
+        shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
         offset[d] = first < 0 ? l->extent[d] : first;
@@ -6087,7 +6113,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
     if (dpari_coords(l, rank, coord) == NULL) {
-        return 0; /* also of an array without dims */
+        return 0; /* also for an array without dims */
     }
     dpar_layout_local(l, rank, shape, NULL);
     return dpari_volume(l->dims, shape);
@@ -6169,7 +6195,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
         dpari_nest_of(l, where, d, &e);
         (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
-        if (cursor->local[d] < e.size[e.n]) {
+        if (cursor->local[d] < e.size[e.cuts]) {
             break;
         }
         cursor->local[d] = 0;
@@ -6197,7 +6223,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
         l->order[k] = order[k];
@@ -6254,21 +6280,22 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_TWICE,  /* its second half, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* and 4 edges of 6 faces; */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* the border there, which a third face owns */
+    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
+/* How a pass finds the sender's point for a point x of the receiver, in one dim. */
 typedef struct dpari_halo_map {
-    int64_t lo, hi; /* the points x that it is about; */
-    int64_t c;      /* x is c + x there, */
-    int32_t back;   /* or c - x, */
-    int32_t from;   /* of this dim */
-    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+    int64_t lo, hi; /* for points x with lo <= x < hi */
+    int64_t offset; /* the sender's point is offset + x, */
+    int32_t back;   /* or offset - x if this is 1, */
+    int32_t from;   /* in this dim of the sender */
+    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -6305,8 +6332,8 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     }
 }
 
-/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
- * from odd ones north and east. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after it
+ * with a turn. From an odd face it is the other way round. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -6319,16 +6346,19 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     } else if (edge == DPARI_EDGE_NORTH) {
         step = face % 2 == 0 ? 2 : 1;
     }
-    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    *turn = along_y ? 1 : 3;
+    if (step == 1 || step == -1) {
+        *turn = 0;
+    }
     return (face + step + 6) % 6;
 }
 
-/* The way of a pass: over an edge, and for borders also over the border to a third face. That face
- * is reached over the west or south edge of the second one, or for points at low faces over its
- * east or north edge. */
+/* The path of a pass: over an edge, and for borders also over a second edge to a third face. That
+ * face is reached over the west or south edge of the second one, or for points at low faces over
+ * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2; of all */
-    int32_t edge[2], turns[2];
+    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
 static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
@@ -6372,30 +6402,31 @@ static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
     return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
-/* Maps one of the last two dims over the edges of a way. Faces that are turned count backwards
- * along it: from the centres of cells (1), the low faces (0) or the high faces (2). */
+/* Maps one of the last two dims over the edges of a path. Over an edge with a turn, the dim along
+ * the edge counts backwards. */
 static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
                                dpari_halo_map *m)
 {
-    const int32_t points = h->points[d];
     const int64_t n = h->grid.extent[h->grid.dims - 1];
-    int32_t k;
+    int32_t k, shift = 1; /* point i of N cells becomes N - shift - i */
+    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
+        shift = 0;
+    } else if (h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
+        shift = 2;
+    }
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
         if (m->from == dpari_halo_across(h, edge)) {
-            m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
+            m->offset += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
-            m->c = n - m->c -
-                   (points == DPAR_HALO_AT_CELLS       ? 1
-                    : points == DPAR_HALO_AT_LOW_FACES ? 0
-                                                       : 2);
+            m->offset = n - m->offset - shift;
         }
         m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
     }
 }
 
-/* The map of a pass beyond an edge of a face. */
+/* Sets the map of a pass over an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
     const int64_t n = h->grid.extent[h->grid.dims - 1];
@@ -6405,7 +6436,7 @@ static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpa
     if (d == 0) {
         m->lo = (pass - DPARI_EDGES) / 4 % 6;
         m->hi = m->lo + 1;
-        m->c = w.face - m->lo;
+        m->offset = w.face - m->lo;
     }
     if (d < h->grid.dims - 2) {
         return;
@@ -6432,7 +6463,7 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
         on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
         m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
         m->hi = 0;
-        m->c = on - 1;
+        m->offset = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
@@ -6440,21 +6471,23 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     }
     m->lo = rows;
     m->hi = 2 * rows - on;
-    m->c = 2 * (rows - 1) + 1 - on;
+    m->offset = 2 * (rows - 1) + 1 - on;
 }
 
 static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
 {
     int64_t columns = dpar_halo_points(h, h->mirror);
     if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
-        m->c = columns / 2;
+        m->offset = columns / 2;
         return;
     }
-    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
-    if (pass != DPARI_SEAM) {
-        m->back = 1;
-        m->c = columns - 1 + h->shift;
+    if (pass == DPARI_SEAM) {
+        m->half = 1;
+        return;
     }
+    m->half = pass == DPARI_TWICE ? 2 : 0;
+    m->back = 1;
+    m->offset = columns - 1 + h->shift;
 }
 
 static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
@@ -6462,7 +6495,7 @@ static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari
     int wraps = (int)(h->periodic >> d & 1u);
     m->lo = wraps ? -dpari_halo_far : 0;
     m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
-    m->c = 0;
+    m->offset = 0;
     m->back = 0;
     m->from = d;
     m->half = 0;
@@ -6496,11 +6529,17 @@ static int64_t dpari_halo_ring(int64_t i, int64_t points)
  * answer is the same. */
 static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns),
+            end = columns, half[2];
     int second;
     dpari_halo_second_half(h, half);
     second = i >= half[0] && i < half[1];
-    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    if (second) {
+        end = half[1];
+    } else if (i < half[0]) {
+        end = half[0];
+    }
+    *n = dpari_least(*n, end - i);
     return second == (m->half == 2);
 }
 
@@ -6508,15 +6547,21 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
  */
 
 /* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
- * Sets n, g, source, bits and the coordinates of the source. Returns 0 if nothing arrives in these
- * n points. */
+ * Sets n, g, source, the bits of `inside` and `reversed`, and the coordinates of the source.
+ * Returns 0 if nothing arrives in these n points. */
 static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
+    n = w->fill[d][1];
+    if (x < lo) {
+        n = lo;
+    } else if (inside) {
+        n = hi;
+    }
+    n -= x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
@@ -6530,7 +6575,7 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
         w->n[d] = n;
         return 0;
     }
-    to = m.back ? m.c - x : m.c + x;
+    to = m.back ? m.offset - x : m.offset + x;
     if (h->periodic >> m.from & 1u) {
         to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
     }
@@ -6649,7 +6694,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *b
     w->origin[d] = box[0];
     w->fill[d][0] = box[0];
     w->fill[d][1] = box[1];
-    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+    if (w->mode >= DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
         w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
         w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(h, d)) {
@@ -6687,8 +6732,9 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     dpari_halo_map_of(h, w->pass, d, &m);
     lo = w->own[m.from][0];
     hi = w->own[m.from][1];
-    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
-    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.offset - hi + 1 : lo - m.offset);
+    w->want[d][1] = hi =
+        dpari_least(m.hi, m.back ? m.offset - w->own[m.from][0] + 1 : hi - m.offset);
     w->from[d][0] = w->from[d][1] = 0;
     if (hi <= lo) {
         return;
@@ -6791,26 +6837,25 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
+        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
+        return dpari_wrong(why, "rank %d owns %d blocks, more than one", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(
-            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-                 "no partner");
+            why, "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
                 h->low[d], h->high[d]);
         }
     }
@@ -6835,7 +6880,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
     w->mode = mode;
     w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
     w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
-    w->pass = DPARI_PASSES; /* unless it has something */
+    w->pass = DPARI_PASSES; /* nothing to walk, unless the rank has points */
     if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
     }
@@ -6848,7 +6893,8 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
         w->at[i][1] = w->own[i][1];
         dpari_halo_receiver(w, i, box);
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
+    for (i = 0; i < h->grid.mesh.axes;
+         i++) { /* a replica exchanges with ranks of its own replica */
         w->peer[i] = w->coord[i];
     }
     if (!w->sends || !nothing) {
@@ -6893,9 +6939,15 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
         here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
-        t->mine[w->sends ? s : d] = w->sends ? here : there;
-        t->theirs[w->sends ? d : s] = w->sends ? there : here;
-        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
+        if (w->sends) {
+            t->mine[s] = here;
+            t->theirs[d] = there;
+            t->global[s] = w->g[s];
+        } else {
+            t->mine[d] = there;
+            t->theirs[s] = here;
+            t->global[d] = w->x[d];
+        }
     }
 }
 
@@ -6968,7 +7020,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -6977,14 +7029,13 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_wrong(
-                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
+                why, "axis %d: a new partial axis must be a sum, an old one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
         if (from->axis[i].kind != DPAR_PLACEMENT_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes &&
-             to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) { /* it stays, see above */
-            continue;
+            (i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
+            continue; /* it stays partial, see above */
         }
         if (op != 0 && from->axis[i].op != op) {
             return dpari_wrong(
@@ -7141,6 +7192,17 @@ DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, in
 
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
+static int32_t dpari_rows_of(int32_t rule)
+{
+    switch (rule) {
+    case DPAR_SPLIT_CHUNK:
+    case DPAR_SPLIT_EVEN:
+    case DPAR_SPLIT_FLOOR: return DPARI_EVEN_ROWS;
+    case DPAR_SPLIT_RAGGED: return DPARI_ROWS;
+    default: return DPARI_SCATTERED;
+    }
+}
+
 /* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
  * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
  * and if nothing cuts the dim. */
@@ -7150,11 +7212,7 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     for (i = 0; i < l->mesh.axes; i++) {
         const dpar_placement *p = &l->axis[i];
         if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int even = p->rule == DPAR_SPLIT_CHUNK || p->rule == DPAR_SPLIT_EVEN ||
-                       p->rule == DPAR_SPLIT_FLOOR;
-            int kind = even                           ? DPARI_EVEN_ROWS
-                       : p->rule == DPAR_SPLIT_RAGGED ? DPARI_ROWS
-                                                      : DPARI_SCATTERED;
+            int32_t kind = dpari_rows_of(p->rule);
             worst = kind < worst ? kind : worst;
             parts *= l->mesh.axis[i].size;
         }
@@ -7273,7 +7331,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, i
     if (w->grid[d] == 1) {
         return i == 0 ? 0 : w->held[d];
     }
-    if (d == w->line) { /* the line of all copies, in units of which a box has one a copy */
+    if (d == w->line) { /* copies share a line through all boxes; a box has one unit per copy */
         int64_t unit = (int64_t)i * w->left - w->into;
         unit = dpari_most(0, dpari_least(unit, w->units));
         return w->held[d] / w->units * unit + w->held[d] % w->units * unit / w->units;
@@ -7297,8 +7355,11 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
     if (d == w->line) {
         while (high - low > 1) {
             at = low + (high - low) / 2;
-            low = dpari_share_start(w, d, at) <= x ? at : low;
-            high = low == at ? high : at;
+            if (dpari_share_start(w, d, at) <= x) {
+                low = at;
+            } else {
+                high = at;
+            }
         }
         return low;
     }
@@ -7409,7 +7470,7 @@ static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
     w->rank = rank;
     w->state =
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
-    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
+    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay keep the coordinate */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         w->peer[i] = stays ? w->coord[i] : 0;
@@ -7439,12 +7500,13 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
-    if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
+    if (dpari_mesh_nested(
+            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
+    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -7475,7 +7537,7 @@ static void dpari_cut_box(dpar_redistribute_cursor *w)
     }
 }
 
-/* Determines who sends the box, the copies of one partial rank, and in how many shares. */
+/* Determines which copies of one partial rank send the box, and in how many shares. */
 static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -7506,7 +7568,7 @@ static int dpari_next_share(dpar_redistribute_cursor *w)
         int64_t end = w->there[d] + w->length[d];
         int64_t next = dpari_share_start(w, d, w->share[d] + 1);
         if (next < end) {
-            w->share[d] = dpari_share_of(w, d, next); /* past those that are empty */
+            w->share[d] = dpari_share_of(w, d, next); /* skips empty ones */
             return 1;
         }
         w->share[d] = dpari_share_of(w, d, w->there[d]);
@@ -7597,7 +7659,7 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t
     w->sends = !w->sends;
     w->partial = 0;
     dpari_stand(w, rank);
-    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* as dpari_range_to found them */
+    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* dpari_range_to left the range there */
         w->low[d] = w->at[d];
         w->high[d] = w->begin[d];
     }
@@ -7616,7 +7678,7 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
     n = dpari_pool(w, w->base, q, &low);
     takers = dpari_takers(w, q, n, &number);
     me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
-    if (!dpari_range(w, n, takers, number, me)) { /* nothing too when q has another pool */
+    if (!dpari_range(w, n, takers, number, me)) { /* also if q has another pool */
         return 0;
     }
     here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
@@ -7654,7 +7716,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
         w->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         w->around = 1;
         w->taker = 0;
-        w->takers = me < n ? takers / n : 0; /* one in each n */
+        w->takers = me < n ? takers / n : 0; /* one in every n */
         for (d = 0; d < w->mine.dims; d++) {
             w->low[d] = 0;
             w->high[d] = w->held[d];
@@ -7686,7 +7748,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         q = w->node + w->mate - 1;
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
-    if (w->around) { /* as dpari_share_out deals them */
+    if (w->around) { /* in the order of dpari_share_out */
         int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
         int32_t skew;
         n = w->per_node < 0 ? 1 : w->copies;
@@ -7694,9 +7756,10 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         number = number * n + (me + n - skew) % n;
     }
     q = dpar_mesh_group_member(m, w->free_to, first, (int32_t)number);
-    /* who has a copy nearer takes it from there */
-    return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
-                                                                                             : -1;
+    if (w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies) {
+        return q;
+    }
+    return -1; /* it has a nearer copy */
 }
 
 /* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
@@ -7873,6 +7936,7 @@ static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_
     }
 }
 
+/* Fails with a message that names the first missing element. */
 static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dpar_box *box,
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
@@ -7885,9 +7949,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
         return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
                            at[0], at[1]);
     }
-    return dpari_wrong(
-        why, "%ld elements are in no box: the first has indices (%ld, %ld, %ld) in dims 0 to 2",
-        missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(why,
+                       "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
+                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -7898,7 +7962,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "%d boxes of %d dims: at least 0, and 0 to %d dims", n, dims,
+        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
@@ -7915,15 +7979,17 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     }
     for (i = 0; i < n; i++) {
         if (box[i].dims != dims) {
-            return dpari_wrong(why, "box %d has %d dims, the array %d", i, box[i].dims, dims);
+            return dpari_wrong(why, "box %d has %d dims, but the array has %d", i, box[i].dims,
+                               dims);
         }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_wrong(why, "box %d is not inside: indices %ld to %ld of a dim of %ld",
-                                   i, box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+                return dpari_wrong(why,
+                                   "box %d: indices %ld to %ld are not all inside a dim of %ld", i,
+                                   box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
         order[used++] = i;
@@ -7935,7 +8001,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
             if (dpari_box_intersect(a, &box[order[j]], &both)) {
-                return dpari_wrong(why, "boxes %ld and %ld both have %ld elements",
+                return dpari_wrong(why, "boxes %ld and %ld overlap in %ld elements",
                                    dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                    dpar_box_volume(&both));
             }
@@ -8012,18 +8078,19 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
-                               p->rule);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
-        s = p->kind == DPAR_PLACEMENT_PARTIAL
-                ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
-                : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+            s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
+        } else {
+            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        }
     }
     *state = s;
     return DPAR_OK;
 }
 
-/* Padded elements of a dim under the cuts of a state. */
+/* Returns the padded elements of a dim under the cuts of a state. */
 static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t n = l->extent[dim];
@@ -8042,7 +8109,7 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* 0 as soon as one is empty, past the most too */
+    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -8093,15 +8160,16 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search --------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *l;
+    const dpar_layout *layout; /* the one that the route starts from */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* n are known; the first `heaped` `heap`s are a heap of node numbers */
-    int32_t n, room, heaped;
+    dpar_route_node *node; /* [room]; the first `known` are in use */
+    int32_t known, room;
+    int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
-/* Slot s of the heap holds node k. */
+/* Puts node k into slot s of the heap. */
 static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
 {
     r->node[s].heap = k;
@@ -8139,8 +8207,8 @@ static int32_t dpari_heap_pop(dpari_route *r)
     return top;
 }
 
-/* The node of a state: found, or made; -1 when there is no room. Open addressing in the `hash`es.
- */
+/* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
+ * or -1 if there is no capacity left. */
 static int32_t dpari_route_find(dpari_route *r, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
@@ -8152,13 +8220,13 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
         }
         at = at + 1 < r->room ? at + 1 : 0;
     }
-    if (r->n + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->n + 1;
-    r->node[r->n].state = state;
-    r->node[r->n].cost = -1;
-    return r->n++;
+    r->node[at].hash = r->known + 1;
+    r->node[r->known].state = state;
+    r->node[r->known].cost = -1;
+    return r->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -8176,23 +8244,25 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
+/* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->l, state), size;
+    int64_t n = dpari_state_elements(r->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->l->mesh.axis[p->axis].size;
+    size = r->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
+    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
     }
 }
 
+/* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
 static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 {
     int64_t most = 0;
@@ -8200,8 +8270,10 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     if (r->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->l->mesh.axes; i++) {
-        most = r->l->mesh.axis[i].size > 1 ? dpari_most(most, r->byte_cost[i]) : most;
+    for (i = 0; i < r->layout->mesh.axes; i++) {
+        if (r->layout->mesh.axis[i].size > 1) {
+            most = dpari_most(most, r->byte_cost[i]);
+        }
     }
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
@@ -8210,6 +8282,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
+    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -8219,12 +8292,11 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
-    cost = r->node[k].cost + 1 +
-           16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
-                 (p.elements > 0 ? r->step_cost : 0));
-    next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
+    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
+    cost = r->node[k].cost + 1 + 16 * cost;
+    next =
+        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
     }
@@ -8245,18 +8317,21 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
-    if (r->l->mesh.axis[axis].size == 1) {
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
+    int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
+    if (r->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
         dpari_state_place(state, axis) + 1 < dpari_state_cuts(state, axes, at)) {
-        return 1; /* not the innermost */
+        return 1; /* only the innermost cut can change */
     }
-    for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
-                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
+    if (at == DPARI_STATE_R) {
+        kind = DPAR_ROUTE_STEP_SLICE;
+    } else if (at == DPARI_STATE_P) {
+        kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
+    }
+    for (d = 0; d < r->layout->dims && ok; d++) {
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -8285,12 +8360,12 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
                  dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
@@ -8310,11 +8385,11 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
+        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
             !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->l->mesh.axes; axis++) {
+        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
             if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
@@ -8329,11 +8404,11 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
+        return dpari_wrong(why, "from and to must have the same mesh and number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -8360,9 +8435,11 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
+        return dpari_wrong(why,
+                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
+                           q->node_capacity, q->step_cost);
     }
-    r.l = q->from;
+    r.layout = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
@@ -8372,23 +8449,24 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
+            return dpari_say(st, why, "node_capacity %d is too small for this search",
+                             q->node_capacity);
         }
-        return dpari_say(st, why, "no sequence of collectives leads there");
+        return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
-        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held =
-            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held = dpari_state_elements(r.layout, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.layout, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
@@ -8413,15 +8491,18 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k] == axis       ? (int8_t)step->to
-                       : l->order[k] == step->to ? (int8_t)axis
-                                                 : l->order[k];
+            order[k] = l->order[k];
+            if (l->order[k] == axis) {
+                order[k] = (int8_t)step->to;
+            } else if (l->order[k] == step->to) {
+                order[k] = (int8_t)axis;
+            }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
+        return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];
@@ -8430,7 +8511,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
+    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
         if (l->order[k] != axis) {
             order[n++] = l->order[k];
         }
@@ -8468,7 +8549,7 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 {
     int64_t at;
     if (n < 0) {
-        return dpari_wrong(why, "parameter %d has %ld elements", i, n);
+        return dpari_wrong(why, "parameter %d has a negative count, %ld", i, n);
     }
     if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
         return dpari_say(DPAR_E_RANGE, why, "parameter %d of %ld elements ends past 2^62", i, n);
@@ -8485,9 +8566,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_wrong(
-            why, "%d parameters of at least 0, aligned to %ld for %d ranks, each at least 1",
-            params, align, ranks);
+        return dpari_wrong(why, "params %d must be at least 0, align %ld and ranks %d at least 1",
+                           params, align, ranks);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -8497,7 +8577,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         }
     }
     if (!dpari_round_up(end, ranks, &padded)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements for %d ranks pass 2^62", end, ranks);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements, padded for %d ranks, exceed 2^62", end,
+                         ranks);
     }
     f->ranks = ranks;
     f->total = end;
@@ -8597,12 +8678,11 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why,
-            "%d parameters in buckets of %ld for %d ranks, aligned to %ld: none may be negative",
+            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
             how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
-        return dpari_say(DPAR_E_RANGE, why, "multiples of %ld and %ld ranks pass 2^63",
+        return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",
                          how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
@@ -8646,7 +8726,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
         return 0;
     }
     left = end - *at;
-    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+    for (d = dims - 1; d > 0; d--) { /* the dims that the box has whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }
@@ -8692,7 +8772,8 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     if (queries < 1 || groups < 1 || ranks < 1 ||
         (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
         return dpari_wrong(
-            why, "%d query heads in %d groups on %d ranks by rule %d: 1 or more, CHUNK or EVEN",
+            why,
+            "queries %d, groups %d and ranks %d must be at least 1, rule %d CHUNK, EVEN or DIVIDE",
             queries, groups, ranks, rule);
     }
     if (queries % groups != 0) {
@@ -8729,7 +8810,7 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
-    } else { /* the ranks of a group: EVEN, so that each group has some */
+    } else { /* ranks are dealt to groups by EVEN, so that each group has some */
         s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
@@ -8762,7 +8843,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
                 i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* queries are cut only where a rank has one group */
+    } else { /* a rank with several groups has all their queries */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -8772,7 +8853,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
         }
         run[2][0] = run[2][1] = run[1][1];
     }
-    for (i = 0; i < 3; i++) { /* what touches is one */
+    for (i = 0; i < 3; i++) { /* ranges that touch become one */
         if (runs > 0 && run[runs - 1][1] == run[i][0]) {
             run[runs - 1][1] = run[i][1];
         } else if (run[i][1] > run[i][0]) {
@@ -8797,12 +8878,12 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
-        return dpari_wrong(
-            why, "rank %d of %d sequence parts and %d head parts, %ld elements a token and head",
-            rank, seq->parts, heads->parts, width);
+        return dpari_wrong(why,
+                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld pass 2^63", seq->count,
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld exceed 2^63", seq->count,
                          heads->count, width);
     }
     tokens = dpar_split_part_count(seq, rank);
@@ -8838,19 +8919,20 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
         return dpari_wrong(
-            why, "%ld and %ld tokens of at least 0, padded to %ld on %d ranks, each at least 1",
+            why, "count %ld and added %ld must be at least 0, multiple %ld and ranks %d at least 1",
             count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld and %ld tokens padded to %ld: at most 2^61", count,
-                         added, multiple);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
     all = dpari_ceil_div(padded + added, multiple) * multiple;
     if (padded % ranks != 0 || (all - padded) % ranks != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
-            "%ld and %ld rows do not split evenly over %d ranks: pad to a multiple of them", padded,
+            "%ld and %ld rows do not split evenly over %d ranks: choose another multiple", padded,
             all - padded, ranks);
     }
     v->count = count;
@@ -8897,16 +8979,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
 /* ---- layers ------------------------------------------------------------------------------------
  */
 
-/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
+ * The embedding and the loss count if the caller counts them. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
-    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
     plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
-    before = others > 0
-                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
-                 : 0;
+    if (others > 0) {
+        before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
+    }
     if (s->first_layers > 0) {
         before += s->first_layers / chunks * (round + (in > 0));
     }
@@ -8918,24 +9001,29 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
 {
     int32_t given = (s->first_layers > 0) + (s->last_layers > 0);
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
-        return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
-                           chunks);
+        return dpari_wrong(
+            why,
+            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
+            s->layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {
-        return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
-                           s->loss, s->v_shape);
+        return dpari_wrong(why, "embedding=%d, loss=%d, v_shape=%d: each must be 0 or 1",
+                           s->embedding, s->loss, s->v_shape);
     }
     if (given > 0 && (s->v_shape || s->embedding || s->loss)) {
-        return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
+        return dpari_wrong(why,
+                           "first_layers=%d, last_layers=%d exclude embedding, loss and v_shape",
                            s->first_layers, s->last_layers);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "first_layers=%d and last_layers=%d do not fit %d layers on %d stages",
                          s->first_layers, s->last_layers, s->layers, s->stages);
     }
     if (s->first_layers % chunks != 0 || s->last_layers % chunks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "%d chunks do not divide first_layers=%d and last_layers=%d", chunks,
                          s->first_layers, s->last_layers);
     }
     return DPAR_OK;
@@ -8950,8 +9038,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
             v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
-        st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
-                         s->stages);
+        st = dpari_wrong(why, "chunk %d of stage %d: there are %d chunks and %d stages", chunk,
+                         stage, chunks, s->stages);
     }
     if (st != DPAR_OK) {
         return st;
@@ -8970,22 +9058,23 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
  * that memory does not grow with the number of documents. The balanced method sorts units by cost
  * and deals them out in rows. */
 
+/* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
                                       dpar_why *why)
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "%d documents that begin at %ld on %d ranks", docs,
-                           docs < 0 ? 0 : ends[0], ranks);
+        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+                           docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
         if (ends[k + 1] < ends[k]) {
-            return dpari_wrong(why, "document %d ends at %ld, the one before at %ld", k,
+            return dpari_wrong(why, "document %d ends at %ld, before it begins at %ld", k,
                                ends[k + 1], ends[k]);
         }
     }
     if (ends[docs] > INT64_C(1) << 61) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens: at most 2^61", ends[docs]);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens exceed 2^61", ends[docs]);
     }
     return DPAR_OK;
 }
@@ -8996,7 +9085,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_wrong(why, "rule %d: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule);
+        st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
         p->docs = docs;
@@ -9054,7 +9143,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
  * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
-    int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
+    int64_t most, last = n % 2 == 0 ? n / 2 : n;
+    int64_t half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
     if (!dpari_mul(first, n, &most) || !dpari_mul(last, half, &last) || last > INT64_MAX - most) {
         return INT64_MAX;
     }
@@ -9119,7 +9209,7 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* The distance from the first element of the kernel to the last one. */
+/* Returns the distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
@@ -9130,20 +9220,22 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
 {
     const int64_t limit = INT64_C(1) << 30;
     if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_wrong(why, "kernel %ld of at least 1, stride %ld, dilation %ld, pad %ld",
-                           v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+        return dpari_wrong(
+            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
+            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
     }
     if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
         v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld (to 2^30)",
-                         inputs, v->kernel, v->stride, v->dilation);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
+            inputs, v->kernel, v->stride, v->dilation);
     }
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "windows of kind %d do not exist", v->kind);
+        return dpari_wrong(why, "window kind %d does not exist", v->kind);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
                          v->dilation);
     }
     return DPAR_OK;
@@ -9154,12 +9246,11 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
 {
     int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
     if (inputs > dpari_window_limit / s) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld inputs, %ld outputs for each: more than 2^60",
-                         inputs, s);
+        return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
     m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
     if (inputs == 0 || m < 1) {
-        return dpari_wrong(why, "no outputs: %ld inputs, stride %ld, %ld of padding cut off",
+        return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
     }
     *outputs = m;
@@ -9175,14 +9266,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
         return st;
     }
     if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation has as many outputs as its caller says");
+        return dpari_wrong(why, "an interpolation needs outputs");
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
         if (inputs / dpari_window_dilation(v) < v->kernel) {
-            return dpari_wrong(why, "%ld inputs, each %ld-th of them: fewer than %ld keys", inputs,
+            return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
                                dpari_window_dilation(v), v->kernel);
         }
         *outputs = inputs;
@@ -9190,12 +9281,12 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "a kernel that reaches over %ld of %ld inputs and %ld of padding",
+        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
                            dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
     }
     m = room / s + 1;
     if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
+        m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -9209,13 +9300,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (v->kernel > 1 && v->kernel % 2 != 0) {
-            return dpari_wrong(why, "an interpolation of %ld taps: 1 or an even number", v->kernel);
+            return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
+                               v->kernel);
         }
-        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_RANGE, why,
-                               "interpolation of %ld inputs to %ld: 1 to 2^30 each", inputs,
-                               outputs);
+        if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
+            return DPAR_OK;
+        }
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         outputs);
     }
     if (st == DPAR_OK) {
         st = dpar_window_outputs(v, inputs, &least, why);
@@ -9227,8 +9320,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
         more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
-        return dpari_wrong(why, "%ld outputs of %ld inputs: %ld to %ld are possible", outputs,
-                           inputs, least, least + more);
+        return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
+                           least, least + more);
     }
     return DPAR_OK;
 }
@@ -9265,7 +9358,8 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     int64_t d = dpari_window_dilation(v), y;
     *lo = dpari_window_start(v, inputs, y0);
     *hi = dpari_window_start(v, inputs, y1 - 1);
-    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+    for (y = y0 + 1; y < y1 && y < y0 + d;
+         y++) { /* the first query of each dilation group, then the last */
         *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -9335,7 +9429,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* the first that reads nothing below */
+    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -9344,7 +9438,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there the first that reads something above */
+    for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (b > hi) {
@@ -9411,6 +9505,7 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
@@ -9426,31 +9521,29 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, h->low[d],
                          h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: must be 0 to 2^60", d,
                          h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
-            h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
+                         h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
+        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_wrong(
-                why,
-                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
-                "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule);
+            return dpari_wrong(why,
+                               "axis %d cuts dim %d by rule %d: a halo needs contiguous blocks "
+                               "(CHUNK, EVEN, FLOOR, RAGGED)",
+                               i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -9459,21 +9552,20 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d", h->fold,
                            h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(why,
-                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
-                           h->mirror, h->fold);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", h->on_row,
                            h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld",
                          h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
@@ -9492,7 +9584,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld", width,
+                         rows);
     }
     return DPAR_OK;
 }
@@ -9501,22 +9594,19 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
                            (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
+        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(
-            why,
-            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
-            "first is not",
-            h->fold, h->mirror);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+        return dpari_wrong(why, "%ld columns around a pole: the number must be even",
                            h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
@@ -9527,27 +9617,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_wrong(
-            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
-            h->grid.dims);
+        return dpari_wrong(why,
+                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
+                           h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
+        return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_wrong(
-            why,
-            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
-            "cells along y or x; of corners of cells two would be nobody's",
-            h->points[0], h->points[y], h->points[y + 1]);
+        return dpari_wrong(why,
+                           "a cubed sphere with points %d in dim 0, %d in y, %d in x: must be "
+                           "AT_CELLS in dim 0 and in y or x (two corners have no owner)",
+                           h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
+                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                d, most);
         }
     }
     return DPAR_OK;
@@ -9562,7 +9652,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_wrong(
-            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
+            why, "partner must be on the same cubed sphere: same grid, periodic and owner");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -9571,13 +9661,12 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
+            return dpari_wrong(why, "dim %d has a window, which excludes a partner", d);
         }
         if (h->points[d] != p->points[other]) {
             return dpari_wrong(
                 why,
-                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
-                "are exchanged",
+                "points is %d in dim %d, but the partner's is %d in dim %d: they must be equal",
                 h->points[d], d, p->points[other], other);
         }
     }
@@ -9594,12 +9683,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->first_rank != 0 || last != m->size - 1) {
-        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+        return dpari_wrong(why, "owner needs a mesh of ranks 0, 1, ..., not of %d to %ld",
                            m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
+            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -9619,7 +9708,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
                            g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
@@ -9627,7 +9716,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
+                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
         }
     }
     return DPAR_OK;
@@ -9638,21 +9727,24 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
+        return dpari_wrong(why, "dim %d has a window: points must be AT_CELLS", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
+        return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
-    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (h->outputs == NULL) {
+        st = dpar_window_outputs(&h->window[d], n, &m, why);
+    } else {
+        st = dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    }
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
-                             d, reach, n);
+                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
+                             n);
         }
     }
     return st;
@@ -9663,23 +9755,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_wrong(why, "no halo: NULL");
+        return dpari_wrong(why, "the halo is NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why,
-                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+        return dpari_wrong(why, "grid has %d dims, %d ranks and %d axes: use dpar_layout_init",
                            h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
-                           h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, but the grid has only %d dims",
+                           (int64_t)h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
+        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
@@ -9772,14 +9863,15 @@ static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
     return all;
 }
 
-/* Which ones a rank has is told by the blocks of a layout, that of the outputs or of the inputs
- * that they go with. Below that is asked where it is needed: little stack is used. */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
+ * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
+ */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 {
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
+/* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -9830,7 +9922,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
     return h->owner == NULL ? rank : -1;
 }
 
-/* The coordinates of a rank's block. */
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
@@ -9845,7 +9937,10 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     if (dpari_halo_closed(h, d)) {
         return 0;
     }
-    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+    if (d == h->fold && (h->poles >> side & 1u) != 0) {
+        return 0;
+    }
+    return !(h->folds && d == h->fold && side);
 }
 
 /* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
@@ -9882,7 +9977,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
         return 0;
     }
     core[0] = core[1] = out[0];
-    if (has) { /* who owns nothing has no core */
+    if (has) { /* a rank without own points has no core */
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
@@ -9947,13 +10042,14 @@ DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
 
-/* Which slab is the n-th of the outer box without the inner one: those below and above, dim by dim.
- * *side: 0 or 1. -1: there are fewer. */
+/* Finds slab n of the outer box without the inner one. Slabs are counted dim by dim, the one below
+ * the inner box before the one above. Returns its dim, with *side 0 (below) or 1 (above), or -1 if
+ * there are fewer slabs. */
 static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
-    int32_t d, found = -1, around = 1;
+    int32_t d, k, found = -1, around = 1;
     if (n < 0) {
         return -1;
     }
@@ -9961,18 +10057,19 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
         if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
             return -1;
         }
-        for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
-            if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
+        for (k = 0; k < 2 && found < 0 && around; k++) {
+            if ((k ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
                 found = d;
-                break;
+                *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* else nothing is left */
+        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
     }
     return found;
 }
 
-/* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
+/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
+ * too for a star. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -9987,10 +10084,18 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     }
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        int cut = d < at || (star && d > at);
+        const int64_t *lo = &outer[0], *hi = &outer[1];
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : d == at && side ? inner[1] : outer[0];
-        box->hi[d] = cut ? inner[1] : d == at && !side ? inner[0] : outer[1];
+        if (d < at || (star && d > at)) {
+            lo = &inner[0];
+            hi = &inner[1];
+        } else if (d == at && side) {
+            lo = &inner[1];
+        } else if (d == at) {
+            hi = &inner[0];
+        }
+        box->lo[d] = *lo;
+        box->hi[d] = *hi;
     }
     return 1;
 }
@@ -10019,14 +10124,17 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
-    return a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more ? -1
-                                                                                      : a + more;
+    if (a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more) {
+        return -1;
+    }
+    return a + more;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
-    int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
+    int64_t own[2], box[2];
+    int64_t inside = 1, around = 0; /* own points and slab points of the dims so far */
     if (!dpari_halo_coords(h, rank, coord)) {
         return 0;
     }
@@ -10051,21 +10159,21 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t ra
 
 /* Lengths are in tenths of a pixel. */
 enum {
-    DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
+    DPARI_HSHOW_WIDE = 7200, /* length of the longer side of the grid */
     DPARI_HSHOW_LEFT = 300,
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
     DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* that are drawn */
+    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_draw_desc *p;
-    int32_t dim[2];       /* down, across; -1: the grid has one dim */
+    const dpar_halo_draw_desc *desc;
+    int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* a point's tenths of a pixel, times 1024 */
+    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
     int64_t peers;        /* rows of the table */
 } dpari_hshow;
 
@@ -10085,19 +10193,19 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
     dpari_text_char(t, '>');
 }
 
-/* Neighbours in number get colours far apart: the golden angle. */
+/* Gives ranks with consecutive numbers colours that are far apart, by the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
-/* Where point v of dim k (0 down, 1 across) begins. */
+/* Returns where point v of dim k (0 down, 1 across) begins in the picture. */
 DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }
 
-/* A box of points; dims that are not drawn are ignored. style is a class. */
+/* Draws a box of points. `style` is a CSS class; without a peer (-1) it also gives the colour. */
 static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
@@ -10115,7 +10223,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     dpar_text_put(t, "/>\n");
 }
 
-/* Dims k = 0, 1 of a box given by lo[] and lengths. */
+/* Takes the two dims that are drawn out of the box [lo, hi). */
 static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
                              int64_t (*to)[2])
 {
@@ -10136,14 +10244,15 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     int32_t k;
     dpar_halo_cursor w;
     dpar_status st;
-    s->p = p;
+    s->desc = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
-        return dpari_wrong(why, "dims %d and %d of a grid of %d dims", p->down, p->across, dims);
+        return dpari_wrong(why, "down is %d, across is %d, but the grid has %d dims", p->down,
+                           p->across, dims);
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
-        return dpari_wrong(why, "rank %d has no points", p->rank);
+        return dpari_wrong(why, "rank %d owns no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
@@ -10179,11 +10288,11 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 {
     int64_t flat[2][2];
     dpar_box b;
-    if (rank < 0 || !dpar_halo_owned(s->p->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+    if (rank < 0 || !dpar_halo_owned(s->desc->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
         return;
     }
     dpari_hshow_flat(s, b.lo, b.hi, flat);
-    dpari_hshow_rect(t, s, rank == s->p->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_rect(t, s, rank == s->desc->rank ? "me" : "b", flat[0], flat[1], -1);
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
@@ -10192,7 +10301,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     const dpar_mesh *m = &h->grid.mesh;
     int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
     for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
@@ -10211,18 +10320,21 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
-/* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
+/* Draws a piece that is received: where it arrives, where its cells are in the grid, and an arrow
+ * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
     for (d = 0; d < r->dims; d++) {
-        const int32_t mine = r->swap[0] == r->swap[1] ? d
-                             : d == r->swap[0]        ? r->swap[1]
-                             : d == r->swap[1]        ? r->swap[0]
-                                                      : d;
+        int32_t mine = d;
+        if (r->swap[0] != r->swap[1] && d == r->swap[0]) {
+            mine = r->swap[1];
+        } else if (r->swap[0] != r->swap[1] && d == r->swap[1]) {
+            mine = r->swap[0];
+        }
         lo[d] = s->box.lo[d] + r->mine[d];
         hi[d] = lo[d] + r->extent[mine];
     }
@@ -10239,7 +10351,7 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpari_hshow_flat(s, lo, hi, there);
     dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* it lies where it comes from */
+        return; /* no arrow: it is where it comes from */
     }
     dpar_text_put(t, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(t, r->peer);
@@ -10258,7 +10370,8 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD,
+                          NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -10271,14 +10384,15 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* What goes between the rank and a peer; peer < 0: *next becomes the least one above `after`. */
+/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
+ * `after`, unless it is already less. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -10293,9 +10407,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
-    const int64_t unit = dpari_most(1, s->p->bytes);
+    const int64_t unit = dpari_most(1, s->desc->bytes);
     dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+                     s->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -10318,8 +10432,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
-        dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
-        if (peer != s->p->rank) {
+        dpar_text_put(t, peer == s->desc->rank ? "itself" : "rank ");
+        if (peer != s->desc->rank) {
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
@@ -10337,12 +10451,12 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
 
 static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
 {
-    const char *c = s->p->title;
+    const char *c = s->desc->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->desc->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -10379,10 +10493,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
-        return dpari_wrong(why, "text, picture or its halo is NULL");
+        return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
-        return dpari_wrong(why, "format %d: a halo is drawn as SVG, 0", format);
+        return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
@@ -10419,19 +10533,20 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "remainder %d: 0 (pad), 1 (drop) or 2 (exact)", s->remainder);
+        return dpari_wrong(why, "remainder is %d: must be 0 (pad), 1 (drop) or 2 (exact)",
+                           s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
-        return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
+        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", s->ranks,
                            s->run);
     }
     if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
         return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "%ld samples, %d ranks, runs of %ld: 0 to 2^62 samples, also in a round",
-                         s->count, s->ranks, s->run);
+                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", s->count,
+                         s->ranks, s->run);
     }
     if (s->first < 0 || s->first > s->count) {
-        return dpari_wrong(why, "%ld samples are consumed, an epoch has %ld", s->first, s->count);
+        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", s->first, s->count);
     }
     s->run = s->run > 0 ? s->run : 1;
     dpari_permutation_set(s);
@@ -10474,7 +10589,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
     return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
@@ -10489,7 +10604,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
-/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+/* The generator of Matsumoto and Nishimura (1998), with their initialisation of 2002. */
 static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
@@ -10557,7 +10672,7 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
                                           dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
-        return dpari_wrong(why, "a permutation of %ld elements: 0 or more", count);
+        return dpari_wrong(why, "count is %ld: must be at least 0", count);
     }
     dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {
@@ -10586,7 +10701,7 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
-enum { DPARI_ROUNDS = 6 }; /* of both halves */
+enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
 static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
@@ -10618,7 +10733,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
     if (x < 0 || x >= s->count) {
         return -1;
     }
-    do { /* a walk along a cycle that began inside ends inside */
+    do { /* x is on a cycle of the permutation, so that this comes back into the range */
         x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;
@@ -10631,7 +10746,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 
 DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {
-    const uint32_t prime = UINT32_C(16777619); /* FNV-1a, of two halves */
+    const uint32_t prime = UINT32_C(16777619); /* FNV-1a over the two halves of v */
     sum = (sum ^ (uint32_t)(v & INT64_C(0xffffffff))) * prime;
     return (sum ^ (uint32_t)((uint64_t)v >> 32)) * prime;
 }
@@ -10639,10 +10754,11 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right ? DPAR_OK
-                        : dpari_say(DPAR_E_MISMATCH, why,
-                                    "%s differ here (%ld for %ld): a fault of the compiler", what,
-                                    (int64_t)sum, (int64_t)right);
+    if (sum == right) {
+        return DPAR_OK;
+    }
+    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
+                     what, (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
@@ -10665,8 +10781,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     uint32_t sum = 0;
     int64_t i, local;
     int32_t rule;
-    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT;
-         rule++) { /* RAGGED is refused: the one before, once more */
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        /* refuses RAGGED, so that the split before it is used again */
         dpar_split_init(&s, rule, INT64_C(100000000019), 7, 3, NULL);
         for (i = 1; i < s.count; i *= 9) {
             sum = dpari_digest(sum, dpar_split_locate(&s, i, &local, NULL));
@@ -10712,10 +10828,13 @@ DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =
         dpari_differs(dpari_prove_arithmetic(), UINT32_C(1066461148), "64-bit divisions", why);
-    st = st == DPAR_OK ? dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why)
-                       : st;
-    return st == DPAR_OK ? dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why)
-                         : st;
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why);
+    }
+    return st;
 }
 
 #endif /* DPAR_INDEX_IMPLEMENTATION */

@@ -118,6 +118,8 @@ static int alone(const char *why, const char *remedy)
     return options_finish(1);
 }
 
+/* Prints the report of dpar_doctor. Without a communicator it is about this process only. Returns
+ * the exit code. */
 static int look(dpar_comm *world)
 {
     static char text[65536];
@@ -170,8 +172,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     dpar_comm_describe(world, &t);
     joined[strcspn(joined, "\n")] = 0;
     if (first && text[0] != 0 && !measure_better(&m, &was, text)) {
-        snprintf(why.text, sizeof why.text, "--again: '%s' was measured with other ranks",
-                 cluster_path);
+        snprintf(why.text, sizeof why.text,
+                 "--again: '%s' was measured with another number of nodes or ranks", cluster_path);
         bad = 1;
     } else if (first) {
         off = measure_fit(&m);
@@ -205,7 +207,10 @@ static int gauge_nodes(dpar_comm *world)
     MPI_Allreduce(&size, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     mine = local == 0;
     MPI_Exscan(&mine, &first, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    node = world->rank == 0 ? 0 : mine ? first : first - 1;
+    node = mine ? first : first - 1;
+    if (world->rank == 0) {
+        node = 0; /* MPI_Exscan leaves `first` undefined there */
+    }
     if (least != most || node != world->rank / size) {
         snprintf(why.text, sizeof why.text,
                  "the nodes have %d to %d ranks, or the ranks of a node are not consecutive: give "
@@ -222,7 +227,6 @@ static int alike(int size)
 {
     char why[200];
     dpar_launcher_info job;
-    int code;
     if (size > 1 || dpar_launcher_detect(&job, NULL) != DPAR_OK || job.size <= 1) {
         return -1;
     }
@@ -231,8 +235,7 @@ static int alike(int size)
     }
     snprintf(why, sizeof why, "the launcher started %d ranks, but MPI knows only this one",
              (int)job.size);
-    code = alone(why, "start it with the mpirun of the MPI whose mpicc built it");
-    return code;
+    return alone(why, "start it with the mpirun of the MPI whose mpicc built it");
 }
 
 static int together(void)
@@ -251,8 +254,8 @@ static int together(void)
         if (dpar_mpi_make(MPI_COMM_WORLD, &o, &world, &why) == DPAR_OK) {
             code = cluster_path != NULL ? gauge_nodes(world) : look(world);
             if (world->status < 0) {
-                MPI_Abort(MPI_COMM_WORLD,
-                          1); /* MPI_Finalize may wait for unfinished messages for ever */
+                /* because MPI_Finalize may wait for unfinished messages for ever */
+                MPI_Abort(MPI_COMM_WORLD, 1);
             }
             dpar_comm_free(world);
         } else {
@@ -332,10 +335,13 @@ int main(int argc, char **argv)
                            {"--seconds", OPTION_REAL, &cluster_seconds, 0.001, 86400}};
     code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     if (code < 0 && ranks > 0 && (join || cluster_path == NULL)) {
-        code = complain("--ranks is for --cluster without --join", NULL);
+        code = complain("--ranks needs --cluster and cannot be used with --join", NULL);
     }
-    return code >= 0              ? code
-           : join                 ? together()
-           : cluster_path != NULL ? fork_and_gauge(argv[0], ranks)
-                                  : look(NULL);
+    if (code >= 0) {
+        return code;
+    }
+    if (join) {
+        return together();
+    }
+    return cluster_path != NULL ? fork_and_gauge(argv[0], ranks) : look(NULL);
 }

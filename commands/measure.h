@@ -1,30 +1,37 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* measure - what ranks find out about the machine that they run on, all of them at work at once:
- * memory, products, calls, messages inside and between nodes, halos. doctor --cluster writes it,
- * bench/loop.c measures the same calls at other sizes. Included behind options.h; includes
+/* measure - measures the machine with all ranks at work at once: memory, matrix products, calls,
+ * messages inside and between nodes, and halos. doctor --cluster writes the results to a file, and
+ * bench/loop.c measures the same calls at other sizes. Include options.h before it; it includes
  * dpar_cost.h and dpar_halo.h.
  *
- * A time is the slowest rank's, the least of many rounds: what the machine does when nobody else
- * has it. Rounds of one thing last `seconds` together. All functions are called by all ranks. */
+ * A round takes as long as its slowest rank. The result is the shortest of many rounds, which is
+ * what the machine does if nobody else uses it. The rounds of one measurement last `seconds`
+ * together. All ranks must call every function that measures. */
 #ifndef DPAR_COMMANDS_MEASURE_H
 #define DPAR_COMMANDS_MEASURE_H
 
 #include "dpar_cost.h"
 #include "dpar_halo.h"
 
-enum { MEASURE_HALOS = 16, MEASURE_WORDS = 5 << 20, MEASURE_DIM = 192 };
+enum {
+    MEASURE_HALOS = 16,      /* capacity for halos; measure_sizes lists them */
+    MEASURE_WORDS = 5 << 20, /* doubles of an array of measure_stream: 40 MiB, larger than caches */
+    MEASURE_DIM = 192        /* side of the square matrices */
+};
 
-/* One thing that is timed: `times` calls of it in a row. */
+/* A measurement, which times calls of `run` with its arguments. */
 typedef struct measure_call {
-    int (*run)(struct measure_call *m, int times); /* nonzero: it failed */
-    dpar_comm *world;                              /* all who measure together */
-    dpar_comm *comm;                               /* the ranks of the call */
+    /* does the work `times` times; returns nonzero on failure */
+    int (*run)(struct measure_call *m, int times);
+    dpar_comm *world; /* all ranks, which measure at the same time */
+    dpar_comm *comm;  /* the ranks that communicate in `run` */
     void *in, *out;
     int64_t count;
     dpar_grid *grid;
 } measure_call;
 
-/* Seconds of a call; < 0: it failed. least_s: what the clock can see. */
+/* Returns the seconds of one call, or -1 on failure. Calls are repeated within a round until the
+ * round takes least_s, which any clock resolves. */
 static inline double measure_time(measure_call *m, double seconds)
 {
     const double least_s = 20e-6, began = options_now();
@@ -53,7 +60,7 @@ static inline double measure_time(measure_call *m, double seconds)
 
 /* ---- what a core does ----------------------------------------------------------------------- */
 
-/* a = b + s c, three arrays that no cache holds. */
+/* Computes a = b + s c with three arrays that are larger than caches. */
 static inline int measure_stream(measure_call *m, int times)
 {
     double *a = (double *)m->in;
@@ -68,7 +75,7 @@ static inline int measure_stream(measure_call *m, int times)
 }
 
 #define MEASURE_PRODUCT(name, real, lanes, wide)                                                   \
-    /* c += a b, square: 4 rows and 4 vectors at a time, as plain C without libraries */           \
+    /* Multiplies square matrices in plain C, 4 rows and 2 vectors at a time. */                   \
     static inline int name(measure_call *m, int times)                                             \
     {                                                                                              \
         const int n = MEASURE_DIM;                                                                 \
@@ -110,8 +117,8 @@ MEASURE_PRODUCT(measure_product32, float, float, 1)
 MEASURE_PRODUCT(measure_product64, double, double, 1)
 #endif
 
-/* A call through a pointer that reads a few numbers and writes some: what is paid before any work
- * is done. */
+/* A call through a pointer that does next to nothing: the cost of a call before any work is done.
+ */
 static inline int measure_little(measure_call *m, int times)
 {
     double *a = (double *)m->in;
@@ -132,7 +139,7 @@ static inline int measure_launch(measure_call *m, int times)
 /* ---- what ranks do together -------------------------------------------------------------------
  */
 
-/* In place, f32, in registered memory. */
+/* An all-reduce of f32 in place, in memory of dpar_comm_alloc. */
 static inline int measure_all_reduce(measure_call *m, int times)
 {
     int bad = 0;
@@ -143,7 +150,8 @@ static inline int measure_all_reduce(measure_call *m, int times)
     return bad;
 }
 
-/* Ranks 0 and 1 there and back; halve it. The others wait. */
+/* A message from rank 0 to rank 1 and one back, so that the time must be halved. Other ranks wait.
+ */
 static inline int measure_send(measure_call *m, int times)
 {
     const int32_t me = m->comm->rank;
@@ -169,13 +177,15 @@ static inline int measure_exchange(measure_call *m, int times)
     return bad;
 }
 
-/* A grid of n^3 doubles a rank, cut in dim `cut` alone, a box of `width` cells, periodic. */
+/* A halo exchange: n^3 doubles per rank, cut only in dim `cut`, periodic, with edges and corners.
+ */
 typedef struct measure_halo {
-    int64_t n, width;
+    int64_t n, width; /* cells along each side; width of the halo */
     int cut;
-    double seconds; /* of an exchange */
+    double seconds; /* time of an exchange */
 } measure_halo;
 
+/* Describes the exchange to dpar_halo_cost_predict. */
 static inline dpar_halo_cost_desc measure_halo_job(const measure_halo *h, int32_t ranks,
                                                    int32_t per_node, dpar_halo_cost *grid)
 {
@@ -198,7 +208,7 @@ static inline dpar_halo_cost_desc measure_halo_job(const measure_halo *h, int32_
     return job;
 }
 
-/* Nonzero: it failed, with a sentence in why. */
+/* Measures h->seconds. Returns nonzero on failure, with a message in *why. */
 static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double seconds, dpar_why *why)
 {
     dpar_grid_desc d;
@@ -231,9 +241,9 @@ static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double sec
 
 enum { MEASURE_TERMS = 6 };
 
-/* What the cost of a job hangs on: bytes and runs copied, peers, messages, bytes out of a node,
- * runs of a block beyond `cache` bytes. dpar_halo_cost_predict itself tells them, at rates of which
- * all but one are 0. */
+/* Computes the factors of the rates in the time of an exchange: bytes and runs copied, peers,
+ * messages, bytes out of a node, and runs if the block exceeds `cache` bytes. Each one is the
+ * prediction of dpar_halo_cost_predict with a rate of 1 for it and no cost for the others. */
 static inline void measure_halo_terms(const measure_halo *h, int32_t ranks, int32_t per_node,
                                       double cache, double *term)
 {
@@ -250,12 +260,12 @@ static inline void measure_halo_terms(const measure_halo *h, int32_t ranks, int3
         r.far_s = k == 5;
         r.cache_bytes = cache;
         term[k] = dpar_halo_cost_predict(&job, &r, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
-        term[k] = term[k] < 1e-3 ? 0.0 : term[k];
+        term[k] = term[k] < 1e-3 ? 0.0 : term[k]; /* drops what 1e30 B/s leave */
     }
 }
 
-/* The rates of at least 0 with the least sum of squared relative errors, which it returns: one
- * coordinate after the other, which for so few ends. */
+/* Finds the nonnegative rates with the least sum of squared relative errors, and returns that sum.
+ * It minimises one coordinate after the other, which converges fast enough for six of them. */
 static inline double measure_fit_cache(const measure_halo *h, int n, int32_t ranks,
                                        int32_t per_node, double cache, dpar_halo_rates *rates)
 {
@@ -265,7 +275,8 @@ static inline double measure_fit_cache(const measure_halo *h, int n, int32_t ran
         measure_halo_terms(&h[i], ranks, per_node, cache, term[i]);
     }
     for (round = 0; round < 5000; round++) {
-        for (k = MEASURE_TERMS - 1; k >= 0; k--) { /* what only the network could be is its own */
+        for (k = MEASURE_TERMS - 1; k >= 0;
+             k--) { /* backwards: rates of the network before copies */
             double up = 0.0, down = 0.0;
             for (i = 0; i < n; i++) {
                 const double t = h[i].seconds, a = term[i][k] / t;
@@ -296,7 +307,8 @@ static inline double measure_fit_cache(const measure_halo *h, int n, int32_t ran
     return sum;
 }
 
-/* Of all sizes of a cache between 2 and 64 MB the one that fits best, if a cache halves the sum. */
+/* Fits the rates, with the size of a cache between 2 and 64 MB if that halves the sum of squares.
+ */
 static inline void measure_fit_halos(const measure_halo *h, int n, int32_t ranks, int32_t per_node,
                                      dpar_halo_rates *rates)
 {
@@ -317,23 +329,31 @@ static inline void measure_fit_halos(const measure_halo *h, int n, int32_t ranks
 
 typedef struct measured {
     int32_t ranks, nodes;
-    double memory_bytes; /* a rank's */
+    double memory_bytes; /* per rank */
     double stream_Bps, flops32, flops64, launch_s;
     dpar_curve curve[DPAR_CURVE_COUNT];
     dpar_halo_rates halo;
-    measure_halo at[MEASURE_HALOS]; /* what those are fitted to */
+    measure_halo at[MEASURE_HALOS]; /* the exchanges that `halo` is fitted to */
 } measured;
 
-/* Bytes of the points of a curve: closer where the way of a message and the cache change. */
+/* Returns the bytes at a point of a curve. Points are closer where the protocol of messages and the
+ * caches change. */
 static inline int64_t measure_bytes(int point)
 {
-    return point == 0   ? 8
-           : point < 7  ? INT64_C(512) << (point - 1)
-           : point < 11 ? INT64_C(65536) << 2 * (point - 7)
-                        : (INT64_C(4) << 20) * (point - 9);
+    if (point == 0) {
+        return 8;
+    }
+    if (point < 7) {
+        return INT64_C(512) << (point - 1);
+    }
+    if (point < 11) {
+        return INT64_C(65536) << 2 * (point - 7);
+    }
+    return (INT64_C(4) << 20) * (point - 9);
 }
 
-/* Calls of `comm` at all sizes; every rank of world calls it. room: bytes at in and out. */
+/* Measures a call of m->comm at all sizes up to `room`, the bytes at m->in and m->out. Returns
+ * nonzero on failure. */
 static inline int measure_curve(measure_call *m, int64_t room, double seconds, dpar_curve *v)
 {
     const double half = m->run == measure_send ? 0.5 : 1.0;
@@ -354,6 +374,7 @@ static inline int measure_curve(measure_call *m, int64_t room, double seconds, d
     return 0;
 }
 
+/* Returns the bytes of memory of the node, or 4 GB if the system does not say. */
 static inline double measure_free_memory(void)
 {
 #if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
@@ -368,7 +389,7 @@ static const measure_halo measure_sizes[] = {{20, 1, 0, 0}, {40, 1, 0, 0},  {48,
                                              {24, 1, 2, 0}, {64, 1, 2, 0},  {96, 2, 0, 0}};
 enum { MEASURE_SIZES = (int)(sizeof measure_sizes / sizeof *measure_sizes) };
 
-/* What a core does, in some hundredths of all the time. */
+/* Measures what a core does, in 9 parts of the time. Returns nonzero on failure. */
 static inline int measure_core(measure_call *m, double part, measured *to)
 {
     const double products = 2.0 * MEASURE_DIM * MEASURE_DIM * MEASURE_DIM;
@@ -384,13 +405,13 @@ static inline int measure_core(measure_call *m, double part, measured *to)
     return !(to->stream_Bps > 0 && to->flops32 > 0 && to->flops64 > 0 && to->launch_s > 0);
 }
 
-/* node: a number of this rank's node, 0 .. nodes - 1, with as many ranks on each. seconds: of all
- * of it, about. 1: it failed, with a sentence. */
+/* Measures everything in about `seconds`. `node` is the number of this rank's node, 0..nodes-1; all
+ * nodes must have the same number of ranks. Returns nonzero on failure, with a message in *why. */
 static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, double seconds,
                               measured *to, dpar_why *why)
 {
     const int64_t bytes = 24 * (int64_t)MEASURE_WORDS, room = INT64_C(16) << 20;
-    const double part = seconds / 60.0; /* some 60 things */
+    const double part = seconds / 60.0; /* there are about 60 measurements */
     dpar_comm *inside = NULL, *across = NULL;
     measure_call m;
     int bad, i;
@@ -431,7 +452,7 @@ static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, dou
     return bad;
 }
 
-/* Seconds of a halo by these rates. */
+/* Returns the predicted seconds of an exchange. */
 static inline double measure_predicted(const measure_halo *h, const measured *m,
                                        const dpar_halo_rates *rates)
 {
@@ -440,6 +461,7 @@ static inline double measure_predicted(const measure_halo *h, const measured *m,
     return dpar_halo_cost_predict(&job, rates, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
 }
 
+/* Writes the comment that names an exchange in the cluster file; measure_better looks for it. */
 static inline void measure_halo_name(const measure_halo *h, char *name, size_t room)
 {
     snprintf(name, room, "# %d^3 f64 a rank, %d wide, cut in dim %d, us: ", (int)h->n,
@@ -451,9 +473,9 @@ static inline double measure_more(double a, double b)
     return a > b ? a : b;
 }
 
-/* What an earlier file has that is better: the machine was less at work for others then. 0: it is
- * of other ranks. */
-/* Times of halos are in the comments of its text. */
+/* Takes the better values of an earlier file, which was written when others used the machine less.
+ * `text` is that file, because times of halos are only in its comments. Returns 0 if it was
+ * measured with another number of nodes or ranks. */
 static inline int measure_better(measured *m, const dpar_cluster *was, const char *text)
 {
     int i, k;
@@ -472,14 +494,19 @@ static inline int measure_better(measured *m, const dpar_cluster *was, const cha
     }
     for (i = 0; i < MEASURE_SIZES; i++) {
         char name[60];
-        const char *at = strstr(text, (measure_halo_name(&m->at[i], name, sizeof name), name));
-        const double us = at != NULL ? atof(at + strlen(name)) : 0.0;
-        m->at[i].seconds = us > 0.0 && us * 1e-6 < m->at[i].seconds ? us * 1e-6 : m->at[i].seconds;
+        const char *at;
+        double us;
+        measure_halo_name(&m->at[i], name, sizeof name);
+        at = strstr(text, name);
+        us = at != NULL ? atof(at + strlen(name)) : 0.0;
+        if (us > 0.0 && us * 1e-6 < m->at[i].seconds) {
+            m->at[i].seconds = us * 1e-6;
+        }
     }
     return 1;
 }
 
-/* The rates of halos, and how far they are off at most where they were fitted. */
+/* Fits m->halo. Returns the largest relative error of the predictions. */
 static inline double measure_fit(measured *m)
 {
     double most = 0.0;
@@ -496,7 +523,7 @@ static inline double measure_fit(measured *m)
  */
 
 typedef struct cluster_file {
-    FILE *to; /* NULL: lines are counted only */
+    FILE *to; /* NULL to count the lines only */
     int settings;
 } cluster_file;
 
@@ -524,7 +551,7 @@ static inline void cluster_curve(cluster_file *f, const char *key, const dpar_cu
     }
 }
 
-/* All settings behind the count of them. */
+/* Writes, or only counts, all settings after the line "settings". */
 static inline void cluster_settings(cluster_file *f, const measured *m)
 {
     const int32_t per_node = m->ranks / m->nodes;
@@ -580,7 +607,7 @@ static inline void cluster_settings(cluster_file *f, const measured *m)
     cluster_line(f, "taper", 1, "the last line");
 }
 
-/* 1: it cannot be written. */
+/* Writes the cluster file. Returns 1 if it cannot be written. */
 static inline int cluster_write(const char *path, const measured *m, const char *joined)
 {
     cluster_file f = {NULL, 0};

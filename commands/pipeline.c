@@ -130,7 +130,7 @@ enum { DECIMALS = 7 };
 #define MOST_BYTES (INT64_C(1) << 40)
 
 typedef struct series {
-    int32_t n; /* 0: not given; 1: for all stages */
+    int32_t n; /* numbers: 0 if not given, 1 for all stages */
     int64_t *v;
 } series;
 
@@ -151,8 +151,10 @@ static const char *decimal(const char *s, int64_t *value)
         v *= 10;
     }
     *value = v;
-    return whole + places == 0 || (*s >= '0' && *s <= '9') || v > INT64_C(10000000000000) ? NULL
-                                                                                          : s;
+    if (whole + places == 0 || (*s >= '0' && *s <= '9') || v > INT64_C(10000000000000)) {
+        return NULL;
+    }
+    return s;
 }
 
 static int64_t number(const char *name, const char *value)
@@ -213,7 +215,8 @@ static series wholes(const char *name, const char *value, int64_t least)
     return l;
 }
 
-/* Returns ticks / unit as text with at most six decimals, rounded. */
+/* Returns ticks / unit as text with at most six decimals, rounded. The last eight texts stay valid,
+ * so that one printf can show several. */
 static const char *shown(int64_t ticks, int64_t unit)
 {
     static char text[8][48];
@@ -221,17 +224,16 @@ static const char *shown(int64_t ticks, int64_t unit)
     char *s = text[next++ & 7];
     int64_t size = ticks < 0 ? -ticks : ticks;
     int64_t whole = size / unit, rest = size % unit * 1000000;
+    size_t n;
     rest = rest / unit + (rest % unit * 2 >= unit);
     snprintf(s, 48, "%s%lld.%06lld", ticks < 0 ? "-" : "", (long long)(whole + rest / 1000000),
              (long long)(rest % 1000000));
-    {
-        size_t n = strlen(s);
-        while (s[n - 1] == '0') {
-            s[--n] = 0;
-        }
-        if (s[n - 1] == '.') {
-            s[--n] = 0;
-        }
+    n = strlen(s);
+    while (s[n - 1] == '0') {
+        s[--n] = 0;
+    }
+    if (s[n - 1] == '.') {
+        s[--n] = 0;
     }
     return s;
 }
@@ -342,7 +344,7 @@ static void read_stage_times(settings *o)
         }
     }
     if (column[0]->n == 0) {
-        fail(2, o->stage_times, "has the times of no stage");
+        fail(2, o->stage_times, "has no times");
     }
     free(text);
 }
@@ -385,20 +387,19 @@ static void complete(settings *o)
     }
 }
 
+/* Returns the position of a value in a list of words, or ends the program with the words. */
 static int32_t word(const char *name, const char *value, const char *const *list, int32_t n)
 {
     char takes[160];
     int32_t i;
     size_t at = 0;
     for (i = 0; i < n; i++) {
+        const char *between = i + 1 < n ? ", " : " or ";
         if (strcmp(value, list[i]) == 0) {
             return i;
         }
-        at += (size_t)snprintf(takes + at, sizeof takes - at, "%s%s",
-                               i == 0      ? ""
-                               : i + 1 < n ? ", "
-                                           : " or ",
-                               list[i]);
+        at +=
+            (size_t)snprintf(takes + at, sizeof takes - at, "%s%s", i == 0 ? "" : between, list[i]);
     }
     fail_value(name, takes, value);
     return -1;
@@ -565,9 +566,9 @@ static int read_options(settings *o, int argc, char **argv)
 
 typedef struct job {
     const settings *o;
-    dpar_schedule_desc order; /* rule -1: auto, -2: read from a file */
+    dpar_schedule_desc order; /* rule: -1 for auto, -2 if read from a file */
     int32_t share;            /* with --compare, a stage has 1 / share of a rank's layers */
-    int32_t mult;     /* times and bytes are multiplied with that, so that shares stay whole */
+    int32_t mult;             /* factor of times and bytes that keeps shares whole */
     int32_t *parts;   /* [ranks]: activations of a stage that make one of all the rank's layers */
     int64_t unit;     /* ticks in one unit of time */
     void *memory[32]; /* all that was allocated */
@@ -625,8 +626,8 @@ static dpar_status edges(job *j, const char *name, const series *l, int64_t powe
         return DPAR_OK;
     }
     if (l->n != per && l->n != per - 1) {
-        snprintf(why->text, sizeof why->text, "%s has %d numbers, the schedule %d stages", name,
-                 (int)l->n, (int)s->stages);
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
+                 name, (int)l->n, (int)s->stages);
         return DPAR_E_ARG;
     }
     each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
@@ -650,7 +651,7 @@ static dpar_status set_links(job *j, dpar_why *why)
     }
     j->times.links = o->links;
     if (wide > INT64_MAX / 100 / slices) {
-        snprintf(why->text, sizeof why->text, "--bandwidth: too much for so many slices");
+        snprintf(why->text, sizeof why->text, "--bandwidth: too large for so many slices");
         return DPAR_E_RANGE;
     }
     wide *= 100 * slices;
@@ -687,8 +688,8 @@ static dpar_status spread(job *j, const char *name, const series *l, int64_t pow
         return DPAR_OK;
     }
     if (l->n != s->stages && l->n != s->chain && !of_share) {
-        snprintf(why->text, sizeof why->text, "%s has %d numbers, the schedule %d stages", name,
-                 (int)l->n, (int)s->stages);
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
+                 name, (int)l->n, (int)s->stages);
         return DPAR_E_ARG;
     }
     each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
@@ -699,12 +700,24 @@ static dpar_status spread(job *j, const char *name, const series *l, int64_t pow
     return DPAR_OK;
 }
 
+/* Computes the times of the simulation in whole ticks. A tick is the largest power of ten that
+ * divides all given numbers, so that small numbers stay far from overflow. */
 static dpar_status set_times(job *j, dpar_why *why)
 {
     const settings *o = j->o;
     dpar_schedule_times *t = &j->times;
+    const struct {
+        const char *name;
+        const series *from;
+        dpar_stage_values *to;
+    } list[] = {{"--fwd", &o->forward, &t->forward},
+                {"--bwd", &o->backward, &t->backward},
+                {"--bwd-input", &o->input, &t->input},
+                {"--bwd-weight", &o->weight, &t->weight},
+                {"--overlap", &o->overlap, &t->overlap}};
     int64_t power = 10000000;
     dpar_status st;
+    int i;
     memset(t, 0, sizeof *t);
     divide(&o->forward, &power);
     divide(&o->backward, &power);
@@ -714,13 +727,16 @@ static dpar_status set_times(job *j, dpar_why *why)
     divide(&o->latency, &power);
     power = o->bandwidth > 0 && power > 10 ? 10 : power; /* times of messages have six decimals */
     j->unit = 10000000 / power * j->mult;
-    st = spread(j, "--fwd", &o->forward, power, &t->forward, why);
-    st = st ? st : spread(j, "--bwd", &o->backward, power, &t->backward, why);
-    st = st ? st : spread(j, "--bwd-input", &o->input, power, &t->input, why);
-    st = st ? st : spread(j, "--bwd-weight", &o->weight, power, &t->weight, why);
-    st = st ? st : spread(j, "--overlap", &o->overlap, power, &t->overlap, why);
-    st = st ? st : edges(j, "--latency", &o->latency, power, j->mult, &t->latency, why);
-    st = st ? st : set_links(j, why);
+    for (i = 0; i < 5; i++) {
+        st = spread(j, list[i].name, list[i].from, power, list[i].to, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    st = edges(j, "--latency", &o->latency, power, j->mult, &t->latency, why);
+    if (st == DPAR_OK) {
+        st = set_links(j, why);
+    }
     set_hold(j);
     t->sends = o->sends;
     t->transport = o->timed ? o->transport : DPAR_TRANSPORT_NONE;
@@ -850,7 +866,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     for (r = 0; r < p.ranks; r++) {
         cap[r] = cap_of(j, r);
         if (cap[r] == 0) { /* 0 means no limit to the library */
-            snprintf(why->text, sizeof why->text, "--memory: not one activation fits");
+            snprintf(why->text, sizeof why->text, "--memory: not even one activation fits");
             return DPAR_E_MEMORY;
         }
         cap[r] = cap[r] < 0 ? 0 : cap[r];
@@ -886,8 +902,8 @@ static dpar_status set_map(job *j, dpar_why *why)
         }
         drop(&bare);
         if (bare.list.stages != n) {
-            snprintf(why->text, sizeof why->text, "--map has %d stages, the schedule %d", (int)n,
-                     (int)bare.list.stages);
+            snprintf(why->text, sizeof why->text, "--map has %d stages, but the schedule has %d",
+                     (int)n, (int)bare.list.stages);
             return DPAR_E_ARG;
         }
     }
@@ -902,8 +918,12 @@ static dpar_status make(job *j, dpar_why *why)
         return make_auto(j, why);
     }
     st = set_map(j, why);
-    st = st != DPAR_OK ? st : make_order(j, why);
-    st = st != DPAR_OK ? st : set_times(j, why);
+    if (st == DPAR_OK) {
+        st = make_order(j, why);
+    }
+    if (st == DPAR_OK) {
+        st = set_times(j, why);
+    }
     if (st == DPAR_OK) {
         set_parts(j);
     }
@@ -950,8 +970,13 @@ static dpar_status lower_list(job *j, dpar_why *why)
     dpar_schedule early;
     dpar_status st;
     memset(&how, 0, sizeof how);
-    how.passes = DPAR_LOWER_MESSAGES | (o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0) |
-                 (o->turns ? DPAR_LOWER_TURNS : 0);
+    how.passes = DPAR_LOWER_MESSAGES;
+    if (o->shards) {
+        how.passes |= DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE;
+    }
+    if (o->turns) {
+        how.passes |= DPAR_LOWER_TURNS;
+    }
     how.times = &j->times;
     st = lower_into(j, &j->list, &how, why);
     if (st != DPAR_OK || o->turns ||
@@ -983,7 +1008,7 @@ static dpar_status run_list(job *j, dpar_why *why)
     } else if (j->o->shards || given(j->o, "--order")) {
         fail(2, j->o->shards ? "--shards" : "--order", "the list already has messages");
     }
-    if (st == DPAR_OK && !has_messages(s)) { /* all on one rank: no send waits for anybody */
+    if (st == DPAR_OK && !has_messages(s)) { /* all stages are on one rank: nothing is sent */
         j->times.sends = DPAR_SEND_MODE_BUFFERED;
         j->times.links = DPAR_CONTENTION_NONE;
         j->times.transport = DPAR_TRANSPORT_NONE;
@@ -1123,11 +1148,14 @@ static int64_t simulated(const job *j, int32_t what, int32_t rank)
 static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula *formula,
                           dpar_why *why)
 {
-    const char *not_for = j->order.rule < 0 ? "no published schedule, no formula"
-                          : j->o->sends != DPAR_SEND_MODE_BUFFERED || j->o->timed
-                              ? "the formulas are for buffered messages"
-                          : j->order.rank_of != NULL ? "the formulas are for the rule's own map"
-                                                     : NULL;
+    const char *not_for = NULL;
+    if (j->order.rule < 0) {
+        not_for = "no published schedule, no formula";
+    } else if (j->o->sends != DPAR_SEND_MODE_BUFFERED || j->o->timed) {
+        not_for = "the formulas are for buffered messages";
+    } else if (j->order.rank_of != NULL) {
+        not_for = "the formulas are for the rule's own map";
+    }
     if (not_for != NULL) {
         snprintf(why->text, sizeof why->text, "%s", not_for);
         return DPAR_E_NONE;
@@ -1347,7 +1375,10 @@ static int one_schedule(const settings *o)
             fail(2, "--map", "takes the rank of each stage; loop and v are for auto");
         }
     } else {
-        j.order.chunks = o->chunks > 0 ? o->chunks : o->map == DPAR_STAGE_MAP_V ? 2 : 1;
+        j.order.chunks = o->map == DPAR_STAGE_MAP_V ? 2 : 1;
+        if (o->chunks > 0) {
+            j.order.chunks = o->chunks;
+        }
     }
     snprintf(j.title, sizeof j.title, "%s",
              j.order.rule < 0 ? "auto" : dpar_schedule_name(j.order.rule));
@@ -1437,13 +1468,14 @@ enum { CANDIDATES = 96 };
 
 typedef struct candidate {
     char name[48];
-    int32_t rank_count, ok;                    /* ok: 1 fits, 0 does not, -1 no such schedule */
-    int64_t makespan, span, unit, bytes, mult; /* bytes: -1: not asked for */
+    int32_t rank_count, ok;                    /* ok: 1 it fits, 0 it does not, -1 not legal */
+    int64_t makespan, span, unit, bytes, mult; /* bytes: -1 without --hold */
     dpar_ratio bubble;
     int32_t peak, share;
     dpar_why why;
 } candidate;
 
+/* Compares two candidates for qsort: by what is possible, makespan, activations and name. */
 static int better(const void *a, const void *b)
 {
     const candidate *x = (const candidate *)a, *y = (const candidate *)b;
@@ -1451,12 +1483,16 @@ static int better(const void *a, const void *b)
     if (x->ok != y->ok) {
         return x->ok > y->ok ? -1 : 1;
     }
-    if (x->ok < 0 || x->makespan != y->makespan) {
-        return x->ok < 0 ? strcmp(x->name, y->name) : x->makespan < y->makespan ? -1 : 1;
+    if (x->ok >= 0 && x->makespan != y->makespan) {
+        return x->makespan < y->makespan ? -1 : 1;
     }
-    return p != q ? (p < q ? -1 : 1) : strcmp(x->name, y->name);
+    if (x->ok >= 0 && p != q) {
+        return p < q ? -1 : 1;
+    }
+    return strcmp(x->name, y->name);
 }
 
+/* Makes and runs one candidate. `mult` keeps its shares of the times whole. */
 static void try_one(candidate *c, const settings *o, int32_t rule, int32_t chunks, int32_t group,
                     int32_t mult)
 {
@@ -1470,7 +1506,7 @@ static void try_one(candidate *c, const settings *o, int32_t rule, int32_t chunk
     j.order.lifo = rule == DPAR_SCHEDULE_GPIPE ? o->lifo : 0;
     j.order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? o->slices : 0;
     j.mult = mult;
-    j.share = bidirectional(rule) ? 1 : chunks > 0 ? chunks : 1;
+    j.share = chunks > 0 && !bidirectional(rule) ? chunks : 1;
     if (rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF || rule == DPAR_SCHEDULE_V_MIN ||
         rule == DPAR_SCHEDULE_DUALPIPEV || rule == DPAR_SCHEDULE_1F1B_V) {
         j.share = 2;
@@ -1658,17 +1694,21 @@ static void applies(const settings *o)
                 {"--shards", RULE | AUTO | CHECK},
                 {"--svg", RULE | AUTO | CHECK},
                 {"--width", RULE | AUTO | CHECK}};
-    int what = o->compare                         ? COMPARE
-               : o->check != NULL                 ? CHECK
-               : strcmp(o->schedule, "auto") == 0 ? AUTO
-                                                  : RULE;
+    const char *command = "--schedule ", *schedule = "";
+    int what = RULE;
     char why[80];
     size_t i;
-    snprintf(why, sizeof why, "does not apply to %s%.40s",
-             what == COMPARE ? "--compare"
-             : what == CHECK ? "--check"
-                             : "--schedule ",
-             what == RULE || what == AUTO ? o->schedule : "");
+    if (o->compare) {
+        what = COMPARE;
+        command = "--compare";
+    } else if (o->check != NULL) {
+        what = CHECK;
+        command = "--check";
+    } else {
+        schedule = o->schedule;
+        what = strcmp(schedule, "auto") == 0 ? AUTO : RULE;
+    }
+    snprintf(why, sizeof why, "does not apply to %s%.40s", command, schedule);
     for (i = 0; i < sizeof uses / sizeof uses[0]; i++) {
         if (given(o, uses[i].name) && (uses[i].of & what) == 0) {
             fail(2, uses[i].name, why);
@@ -1679,7 +1719,10 @@ static void applies(const settings *o)
 /* Refuses options that need another one which is missing. */
 static void belongs(const settings *o)
 {
-    const char *format = o->format != NULL ? o->format : o->check != NULL ? "" : "ascii";
+    const char *format = o->check != NULL ? "" : "ascii";
+    if (o->format != NULL) {
+        format = o->format;
+    }
     if (given(o, "--room") && o->transport != DPAR_TRANSPORT_EAGER) {
         fail(2, "--room", "needs --transport eager");
     }
@@ -1760,5 +1803,8 @@ int main(int argc, char **argv)
         read_stage_times(&o);
     }
     complete(&o);
-    return o.check != NULL ? check_file(&o) : o.compare ? compare(&o) : one_schedule(&o);
+    if (o.check != NULL) {
+        return check_file(&o);
+    }
+    return o.compare ? compare(&o) : one_schedule(&o);
 }

@@ -71,7 +71,8 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
-    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes the call needs; 0: other room is short */
+    int64_t bytes;  /* with DPAR_E_ROOM: the bytes that the call needs; 0 if another capacity is too
+                       small */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */

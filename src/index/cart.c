@@ -18,6 +18,7 @@ typedef struct dpari_cart_primes {
     int32_t prime[DPARI_CART_PRIMES];
 } dpari_cart_primes;
 
+/* Lists the distinct primes of n, in ascending order. */
 static dpari_cart_primes dpari_cart_factor(int32_t n)
 {
     dpari_cart_primes f;
@@ -117,7 +118,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+            return dpari_wrong(why, "parts[%d] is %d: give 0 to have it chosen, or at least 1", d,
                                parts[d]);
         }
         zeros += parts[d] == 0;
@@ -126,12 +127,13 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
-                         fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         ranks);
     }
     if (zeros == 0 && fixed != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
+        return dpari_say(DPAR_E_DIVIDE, why, "the parts multiply to %ld, but there are %d ranks",
+                         fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -141,10 +143,10 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 /* ---- MPI_Dims_create ---- */
 
 typedef struct dpari_dims {
-    dpari_cart_primes f;
-    int32_t k;   /* parts to choose */
-    int32_t gap; /* largest - smallest of the best so far */
-    int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
+    dpari_cart_primes primes;
+    int32_t count; /* parts to choose */
+    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
 /* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
@@ -152,30 +154,33 @@ typedef struct dpari_dims {
  * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
-    const int32_t last = s->k - 2;
+    const int32_t last = s->count - 2;
     int32_t j = 0;
     s->rest[0] = n;
-    s->x[0] = 0;
+    s->part[0] = 0;
     while (j >= 0) {
-        int64_t most = j > 0 ? s->x[j - 1] : (int64_t)least + s->gap - 1;
+        int64_t most = j > 0 ? s->part[j - 1] : (int64_t)least + s->gap - 1;
         int32_t next;
         if (j == last) {
-            next = s->x[j] == 0 ? s->rest[j] : 0;
+            next = s->part[j] == 0 ? s->rest[j] : 0;
         } else {
-            int32_t from = s->x[j] == 0 ? dpari_cart_root(s->rest[j], last - j + 1) : s->x[j] + 1;
-            next = dpari_cart_divisor_from(&s->f, s->rest[j], from);
+            int32_t from = s->part[j] + 1;
+            if (s->part[j] == 0) {
+                from = dpari_cart_root(s->rest[j], last - j + 1);
+            }
+            next = dpari_cart_divisor_from(&s->primes, s->rest[j], from);
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
             j--; /* larger ones leave the others even less */
             continue;
         }
-        s->x[j] = next;
+        s->part[j] = next;
         if (j == last) {
             return 1;
         }
         s->rest[j + 1] = s->rest[j] / next;
-        s->x[++j] = 0;
+        s->part[++j] = 0;
     }
     return 0;
 }
@@ -185,17 +190,17 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
  * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
-    int32_t i, m = dpari_cart_root(n, s->k);
-    m = dpari_cart_divisor_upto(&s->f, n, dpari_cart_power(m, s->k, n) > n ? m - 1 : m);
-    while (m > 0 && dpari_cart_root(n / m, s->k - 1) - m < s->gap) {
+    int32_t i, m = dpari_cart_root(n, s->count);
+    m = dpari_cart_divisor_upto(&s->primes, n, dpari_cart_power(m, s->count, n) > n ? m - 1 : m);
+    while (m > 0 && dpari_cart_root(n / m, s->count - 1) - m < s->gap) {
         if (dpari_dims_above(s, n / m, m)) {
-            for (i = 0; i < s->k - 1; i++) {
-                s->best[i] = s->x[i];
+            for (i = 0; i < s->count - 1; i++) {
+                s->best[i] = s->part[i];
             }
-            s->best[s->k - 1] = m;
-            s->gap = s->x[0] - m;
+            s->best[s->count - 1] = m;
+            s->gap = s->part[0] - m;
         }
-        m = m > 1 ? dpari_cart_divisor_upto(&s->f, n, m - 1) : 0;
+        m = m > 1 ? dpari_cart_divisor_upto(&s->primes, n, m - 1) : 0;
     }
 }
 
@@ -206,18 +211,18 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
-                           dims, (int32_t)DPAR_MAX_AXES);
+        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+                           (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
-    st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
+    st = dpari_cart_rest(ranks, dims, parts, &s.count, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     s.gap = INT32_MAX;
     s.best[0] = rest;
-    if (s.k > 1) {
-        s.f = dpari_cart_factor(rest);
+    if (s.count > 1) {
+        s.primes = dpari_cart_factor(rest);
         dpari_dims_search(&s, rest);
     }
     for (d = 0; d < dims; d++) {
@@ -274,20 +279,21 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 /* ---- the least cut ---- */
 
 typedef struct dpari_cart_grid {
-    dpari_cart_primes f;
-    int32_t axes;                 /* to be chosen; j counts these */
+    dpari_cart_primes primes;
+    int32_t axes;                 /* number of free axes, which j counts */
     int32_t divides;              /* parts must divide cells */
-    int32_t found;                /* best is one that costs limit */
+    int32_t found;                /* 1 once best[] is set; its cost is `limit` */
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
-    int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
+    int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
-    int64_t limit;                   /* what is searched costs less */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for less than this */
 } dpari_cart_grid;
 
+/* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
 static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
 {
     return wraps != 0 && parts > 1 ? parts : parts - 1;
@@ -327,7 +333,7 @@ static int32_t dpari_cart_log2(int64_t v)
  * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
+    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < g->axes; i++) {
@@ -364,11 +370,12 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
         return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->f, g->rest[j], x + 1) : 0;
+        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
     } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
     return x <= g->cells[j] ? x : 0;
 }
 
+/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *g)
 {
     int32_t j = 0, d;
@@ -378,7 +385,7 @@ static void dpari_grid_search(dpari_cart_grid *g)
         int64_t cost =
             g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
         if (x == 0 || cost >= g->limit) {
-            j--; /* parts ascend: what follows is dearer */
+            j--; /* parts ascend, so later choices cost more */
             continue;
         }
         g->part[j] = x;
@@ -405,8 +412,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     for (j = 0; j < g->axes; j++) {
         g->part[j] = 1;
     }
-    for (i = g->f.count - 1; i >= 0; i--) {
-        const int32_t p = g->f.prime[i];
+    for (i = g->primes.count - 1; i >= 0; i--) {
+        const int32_t p = g->primes.prime[i];
         for (; n % p == 0; n /= p) {
             for (j = 0, to = -1; j < g->axes; j++) {
                 if (dpari_grid_fits(g, j, g->part[j] * p) &&
@@ -426,7 +433,8 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
+/* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
+ * axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -438,7 +446,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
             dpari_cart_begin(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
-            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
             return DPAR_E_RANGE;
         }
     }
@@ -451,16 +459,15 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(
-                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
-                cells[d], weight != NULL ? weight[d] : 1);
+            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+                               d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+            return dpari_wrong(why, "dim %d is fixed at %d parts but has only %ld cells", d,
                                parts[d], cells[d]);
         }
     }
@@ -474,11 +481,11 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     dpari_cart_begin(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
-    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
     return DPAR_E_RANGE;
 }
 
-/* A plane across an axis: the other extents, where they were found to fit. */
+/* Returns that cost where dpari_grid_face has found that it does not overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -510,8 +517,8 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
     return DPAR_OK;
 }
 
-/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
- * is no such grid. */
+/* Puts the free axes into g and the cost of the fixed ones into g.cost[0], and searches. The
+ * arguments have been checked. Returns 0 if there is no such grid. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
                                                      const int64_t *cells, const int64_t *weight,
                                                      uint32_t periodic, int32_t *parts,
@@ -536,7 +543,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
-        g.f = dpari_cart_factor(g.rest[0]);
+        g.primes = dpari_cart_factor(g.rest[0]);
         dpari_grid_guess(&g);
         dpari_grid_search(&g);
     }
@@ -594,7 +601,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -614,7 +621,10 @@ static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_
         return 0;
     }
     for (d = 0; d < dims; d++) {
-        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+        if (cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d]) {
+            return 0;
+        }
+        ranks *= parts[d];
     }
     return ranks;
 }
@@ -660,16 +670,16 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
+            return dpari_wrong(why, "parts[%d] is %d: must be at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
                              size);
         }
         c.parts[d] = parts[d];
@@ -744,8 +754,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
+        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+                           (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
@@ -775,8 +785,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
-                       grid->size);
+        st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
+                       per_node, grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -998,16 +1008,13 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d does not exist", s->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_wrong(
-                why,
-                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
-                "negative",
-                d, s->block[d], s->width[d], s->bytes);
+            return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
+                               s->block[d], s->width[d], s->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
@@ -1015,8 +1022,7 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w);
+                             "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
         }
         sum += w;
     }
@@ -1049,7 +1055,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
+/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
+ */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -1127,7 +1134,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* The arguments were checked before, so that this fails only if no brick fits. */
+/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
+ */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {

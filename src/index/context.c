@@ -6,22 +6,23 @@
 
 #include "inner.h"
 
+/* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
                                       dpar_why *why)
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "%d documents that begin at %ld on %d ranks", docs,
-                           docs < 0 ? 0 : ends[0], ranks);
+        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+                           docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
         if (ends[k + 1] < ends[k]) {
-            return dpari_wrong(why, "document %d ends at %ld, the one before at %ld", k,
+            return dpari_wrong(why, "document %d ends at %ld, before it begins at %ld", k,
                                ends[k + 1], ends[k]);
         }
     }
     if (ends[docs] > INT64_C(1) << 61) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens: at most 2^61", ends[docs]);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens exceed 2^61", ends[docs]);
     }
     return DPAR_OK;
 }
@@ -32,7 +33,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_wrong(why, "rule %d: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule);
+        st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
         p->docs = docs;
@@ -90,7 +91,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
  * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
-    int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
+    int64_t most, last = n % 2 == 0 ? n / 2 : n;
+    int64_t half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
     if (!dpari_mul(first, n, &most) || !dpari_mul(last, half, &last) || last > INT64_MAX - most) {
         return INT64_MAX;
     }

@@ -101,6 +101,7 @@ static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_
     }
 }
 
+/* Fails with a message that names the first missing element. */
 static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dpar_box *box,
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
@@ -113,9 +114,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
         return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
                            at[0], at[1]);
     }
-    return dpari_wrong(
-        why, "%ld elements are in no box: the first has indices (%ld, %ld, %ld) in dims 0 to 2",
-        missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(why,
+                       "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
+                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -126,7 +127,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "%d boxes of %d dims: at least 0, and 0 to %d dims", n, dims,
+        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
@@ -143,15 +144,17 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     }
     for (i = 0; i < n; i++) {
         if (box[i].dims != dims) {
-            return dpari_wrong(why, "box %d has %d dims, the array %d", i, box[i].dims, dims);
+            return dpari_wrong(why, "box %d has %d dims, but the array has %d", i, box[i].dims,
+                               dims);
         }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_wrong(why, "box %d is not inside: indices %ld to %ld of a dim of %ld",
-                                   i, box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+                return dpari_wrong(why,
+                                   "box %d: indices %ld to %ld are not all inside a dim of %ld", i,
+                                   box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
         order[used++] = i;
@@ -163,7 +166,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
             if (dpari_box_intersect(a, &box[order[j]], &both)) {
-                return dpari_wrong(why, "boxes %ld and %ld both have %ld elements",
+                return dpari_wrong(why, "boxes %ld and %ld overlap in %ld elements",
                                    dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                    dpar_box_volume(&both));
             }

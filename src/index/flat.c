@@ -28,7 +28,7 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 {
     int64_t at;
     if (n < 0) {
-        return dpari_wrong(why, "parameter %d has %ld elements", i, n);
+        return dpari_wrong(why, "parameter %d has a negative count, %ld", i, n);
     }
     if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
         return dpari_say(DPAR_E_RANGE, why, "parameter %d of %ld elements ends past 2^62", i, n);
@@ -45,9 +45,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_wrong(
-            why, "%d parameters of at least 0, aligned to %ld for %d ranks, each at least 1",
-            params, align, ranks);
+        return dpari_wrong(why, "params %d must be at least 0, align %ld and ranks %d at least 1",
+                           params, align, ranks);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -57,7 +56,8 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         }
     }
     if (!dpari_round_up(end, ranks, &padded)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements for %d ranks pass 2^62", end, ranks);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements, padded for %d ranks, exceed 2^62", end,
+                         ranks);
     }
     f->ranks = ranks;
     f->total = end;
@@ -157,12 +157,11 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why,
-            "%d parameters in buckets of %ld for %d ranks, aligned to %ld: none may be negative",
+            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
             how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
-        return dpari_say(DPAR_E_RANGE, why, "multiples of %ld and %ld ranks pass 2^63",
+        return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",
                          how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
@@ -206,7 +205,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
         return 0;
     }
     left = end - *at;
-    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+    for (d = dims - 1; d > 0; d--) { /* the dims that the box has whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }

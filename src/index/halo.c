@@ -9,6 +9,7 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
@@ -24,31 +25,29 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, h->low[d],
                          h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: must be 0 to 2^60", d,
                          h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
-            h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
+                         h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
+        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_wrong(
-                why,
-                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
-                "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule);
+            return dpari_wrong(why,
+                               "axis %d cuts dim %d by rule %d: a halo needs contiguous blocks "
+                               "(CHUNK, EVEN, FLOOR, RAGGED)",
+                               i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -57,21 +56,20 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d", h->fold,
                            h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(why,
-                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
-                           h->mirror, h->fold);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", h->on_row,
                            h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld",
                          h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
@@ -90,7 +88,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
+                         "a halo over the fold or a pole needs %ld rows, but there are %ld", width,
+                         rows);
     }
     return DPAR_OK;
 }
@@ -99,22 +98,19 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
                            (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
+        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_wrong(
-            why,
-            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
-            "first is not",
-            h->fold, h->mirror);
+        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+                           h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+        return dpari_wrong(why, "%ld columns around a pole: the number must be even",
                            h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
@@ -125,27 +121,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_wrong(
-            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
-            h->grid.dims);
+        return dpari_wrong(why,
+                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
+                           h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
+        return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_wrong(
-            why,
-            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
-            "cells along y or x; of corners of cells two would be nobody's",
-            h->points[0], h->points[y], h->points[y + 1]);
+        return dpari_wrong(why,
+                           "a cubed sphere with points %d in dim 0, %d in y, %d in x: must be "
+                           "AT_CELLS in dim 0 and in y or x (two corners have no owner)",
+                           h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
+                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                d, most);
         }
     }
     return DPAR_OK;
@@ -160,7 +156,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_wrong(
-            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
+            why, "partner must be on the same cubed sphere: same grid, periodic and owner");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -169,13 +165,12 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
+            return dpari_wrong(why, "dim %d has a window, which excludes a partner", d);
         }
         if (h->points[d] != p->points[other]) {
             return dpari_wrong(
                 why,
-                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
-                "are exchanged",
+                "points is %d in dim %d, but the partner's is %d in dim %d: they must be equal",
                 h->points[d], d, p->points[other], other);
         }
     }
@@ -192,12 +187,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->first_rank != 0 || last != m->size - 1) {
-        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+        return dpari_wrong(why, "owner needs a mesh of ranks 0, 1, ..., not of %d to %ld",
                            m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
+            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -217,7 +212,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
                            g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
@@ -225,7 +220,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
+                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
         }
     }
     return DPAR_OK;
@@ -236,21 +231,24 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
+        return dpari_wrong(why, "dim %d has a window: points must be AT_CELLS", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
+        return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
-    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (h->outputs == NULL) {
+        st = dpar_window_outputs(&h->window[d], n, &m, why);
+    } else {
+        st = dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    }
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
-                             d, reach, n);
+                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
+                             n);
         }
     }
     return st;
@@ -261,23 +259,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_wrong(why, "no halo: NULL");
+        return dpari_wrong(why, "the halo is NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why,
-                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+        return dpari_wrong(why, "grid has %d dims, %d ranks and %d axes: use dpar_layout_init",
                            h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
-                           h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, but the grid has only %d dims",
+                           (int64_t)h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
+        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
@@ -370,14 +367,15 @@ static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
     return all;
 }
 
-/* Which ones a rank has is told by the blocks of a layout, that of the outputs or of the inputs
- * that they go with. Below that is asked where it is needed: little stack is used. */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
+ * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
+ */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 {
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
+/* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -428,7 +426,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
     return h->owner == NULL ? rank : -1;
 }
 
-/* The coordinates of a rank's block. */
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
@@ -443,7 +441,10 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     if (dpari_halo_closed(h, d)) {
         return 0;
     }
-    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+    if (d == h->fold && (h->poles >> side & 1u) != 0) {
+        return 0;
+    }
+    return !(h->folds && d == h->fold && side);
 }
 
 /* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
@@ -480,7 +481,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
         return 0;
     }
     core[0] = core[1] = out[0];
-    if (has) { /* who owns nothing has no core */
+    if (has) { /* a rank without own points has no core */
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
@@ -545,13 +546,14 @@ DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
 
-/* Which slab is the n-th of the outer box without the inner one: those below and above, dim by dim.
- * *side: 0 or 1. -1: there are fewer. */
+/* Finds slab n of the outer box without the inner one. Slabs are counted dim by dim, the one below
+ * the inner box before the one above. Returns its dim, with *side 0 (below) or 1 (above), or -1 if
+ * there are fewer slabs. */
 static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
-    int32_t d, found = -1, around = 1;
+    int32_t d, k, found = -1, around = 1;
     if (n < 0) {
         return -1;
     }
@@ -559,18 +561,19 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
         if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
             return -1;
         }
-        for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
-            if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
+        for (k = 0; k < 2 && found < 0 && around; k++) {
+            if ((k ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
                 found = d;
-                break;
+                *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* else nothing is left */
+        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
     }
     return found;
 }
 
-/* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
+/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
+ * too for a star. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -585,10 +588,18 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     }
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        int cut = d < at || (star && d > at);
+        const int64_t *lo = &outer[0], *hi = &outer[1];
         (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
-        box->lo[d] = cut ? inner[0] : d == at && side ? inner[1] : outer[0];
-        box->hi[d] = cut ? inner[1] : d == at && !side ? inner[0] : outer[1];
+        if (d < at || (star && d > at)) {
+            lo = &inner[0];
+            hi = &inner[1];
+        } else if (d == at && side) {
+            lo = &inner[1];
+        } else if (d == at) {
+            hi = &inner[0];
+        }
+        box->lo[d] = *lo;
+        box->hi[d] = *hi;
     }
     return 1;
 }
@@ -617,14 +628,17 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
-    return a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more ? -1
-                                                                                      : a + more;
+    if (a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more) {
+        return -1;
+    }
+    return a + more;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
-    int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
+    int64_t own[2], box[2];
+    int64_t inside = 1, around = 0; /* own points and slab points of the dims so far */
     if (!dpari_halo_coords(h, rank, coord)) {
         return 0;
     }

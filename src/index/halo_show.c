@@ -8,21 +8,21 @@
 
 /* Lengths are in tenths of a pixel. */
 enum {
-    DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
+    DPARI_HSHOW_WIDE = 7200, /* length of the longer side of the grid */
     DPARI_HSHOW_LEFT = 300,
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
     DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* that are drawn */
+    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_draw_desc *p;
-    int32_t dim[2];       /* down, across; -1: the grid has one dim */
+    const dpar_halo_draw_desc *desc;
+    int32_t dim[2];       /* down, across; -1 if the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* a point's tenths of a pixel, times 1024 */
+    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
     int64_t peers;        /* rows of the table */
 } dpari_hshow;
 
@@ -42,19 +42,19 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
     dpari_text_char(t, '>');
 }
 
-/* Neighbours in number get colours far apart: the golden angle. */
+/* Gives ranks with consecutive numbers colours that are far apart, by the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
-/* Where point v of dim k (0 down, 1 across) begins. */
+/* Returns where point v of dim k (0 down, 1 across) begins in the picture. */
 DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }
 
-/* A box of points; dims that are not drawn are ignored. style is a class. */
+/* Draws a box of points. `style` is a CSS class; without a peer (-1) it also gives the colour. */
 static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
@@ -72,7 +72,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     dpar_text_put(t, "/>\n");
 }
 
-/* Dims k = 0, 1 of a box given by lo[] and lengths. */
+/* Takes the two dims that are drawn out of the box [lo, hi). */
 static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
                              int64_t (*to)[2])
 {
@@ -93,14 +93,15 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     int32_t k;
     dpar_halo_cursor w;
     dpar_status st;
-    s->p = p;
+    s->desc = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
-        return dpari_wrong(why, "dims %d and %d of a grid of %d dims", p->down, p->across, dims);
+        return dpari_wrong(why, "down is %d, across is %d, but the grid has %d dims", p->down,
+                           p->across, dims);
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
-        return dpari_wrong(why, "rank %d has no points", p->rank);
+        return dpari_wrong(why, "rank %d owns no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
@@ -136,11 +137,11 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 {
     int64_t flat[2][2];
     dpar_box b;
-    if (rank < 0 || !dpar_halo_owned(s->p->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+    if (rank < 0 || !dpar_halo_owned(s->desc->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
         return;
     }
     dpari_hshow_flat(s, b.lo, b.hi, flat);
-    dpari_hshow_rect(t, s, rank == s->p->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_rect(t, s, rank == s->desc->rank ? "me" : "b", flat[0], flat[1], -1);
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
@@ -149,7 +150,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     const dpar_mesh *m = &h->grid.mesh;
     int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
     for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
@@ -168,18 +169,21 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
-/* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
+/* Draws a piece that is received: where it arrives, where its cells are in the grid, and an arrow
+ * between the two. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
-    const dpar_halo *h = s->p->halo;
+    const dpar_halo *h = s->desc->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
     for (d = 0; d < r->dims; d++) {
-        const int32_t mine = r->swap[0] == r->swap[1] ? d
-                             : d == r->swap[0]        ? r->swap[1]
-                             : d == r->swap[1]        ? r->swap[0]
-                                                      : d;
+        int32_t mine = d;
+        if (r->swap[0] != r->swap[1] && d == r->swap[0]) {
+            mine = r->swap[1];
+        } else if (r->swap[0] != r->swap[1] && d == r->swap[1]) {
+            mine = r->swap[0];
+        }
         lo[d] = s->box.lo[d] + r->mine[d];
         hi[d] = lo[d] + r->extent[mine];
     }
@@ -196,7 +200,7 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpari_hshow_flat(s, lo, hi, there);
     dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* it lies where it comes from */
+        return; /* no arrow: it is where it comes from */
     }
     dpar_text_put(t, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(t, r->peer);
@@ -215,7 +219,8 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD,
+                          NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -228,14 +233,15 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* What goes between the rank and a peer; peer < 0: *next becomes the least one above `after`. */
+/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
+ * `after`, unless it is already less. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -250,9 +256,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
-    const int64_t unit = dpari_most(1, s->p->bytes);
+    const int64_t unit = dpari_most(1, s->desc->bytes);
     dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+                     s->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -275,8 +281,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
-        dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
-        if (peer != s->p->rank) {
+        dpar_text_put(t, peer == s->desc->rank ? "itself" : "rank ");
+        if (peer != s->desc->rank) {
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
@@ -294,12 +300,12 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
 
 static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
 {
-    const char *c = s->p->title;
+    const char *c = s->desc->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->desc->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -336,10 +342,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
-        return dpari_wrong(why, "text, picture or its halo is NULL");
+        return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
-        return dpari_wrong(why, "format %d: a halo is drawn as SVG, 0", format);
+        return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {

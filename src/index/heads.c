@@ -24,7 +24,8 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     if (queries < 1 || groups < 1 || ranks < 1 ||
         (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
         return dpari_wrong(
-            why, "%d query heads in %d groups on %d ranks by rule %d: 1 or more, CHUNK or EVEN",
+            why,
+            "queries %d, groups %d and ranks %d must be at least 1, rule %d CHUNK, EVEN or DIVIDE",
             queries, groups, ranks, rule);
     }
     if (queries % groups != 0) {
@@ -61,7 +62,7 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
-    } else { /* the ranks of a group: EVEN, so that each group has some */
+    } else { /* ranks are dealt to groups by EVEN, so that each group has some */
         s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
@@ -94,7 +95,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
                 i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* queries are cut only where a rank has one group */
+    } else { /* a rank with several groups has all their queries */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -104,7 +105,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
         }
         run[2][0] = run[2][1] = run[1][1];
     }
-    for (i = 0; i < 3; i++) { /* what touches is one */
+    for (i = 0; i < 3; i++) { /* ranges that touch become one */
         if (runs > 0 && run[runs - 1][1] == run[i][0]) {
             run[runs - 1][1] = run[i][1];
         } else if (run[i][1] > run[i][0]) {
@@ -129,12 +130,12 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
-        return dpari_wrong(
-            why, "rank %d of %d sequence parts and %d head parts, %ld elements a token and head",
-            rank, seq->parts, heads->parts, width);
+        return dpari_wrong(why,
+                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld pass 2^63", seq->count,
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld exceed 2^63", seq->count,
                          heads->count, width);
     }
     tokens = dpar_split_part_count(seq, rank);
@@ -170,19 +171,20 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
         return dpari_wrong(
-            why, "%ld and %ld tokens of at least 0, padded to %ld on %d ranks, each at least 1",
+            why, "count %ld and added %ld must be at least 0, multiple %ld and ranks %d at least 1",
             count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld and %ld tokens padded to %ld: at most 2^61", count,
-                         added, multiple);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
     all = dpari_ceil_div(padded + added, multiple) * multiple;
     if (padded % ranks != 0 || (all - padded) % ranks != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
-            "%ld and %ld rows do not split evenly over %d ranks: pad to a multiple of them", padded,
+            "%ld and %ld rows do not split evenly over %d ranks: choose another multiple", padded,
             all - padded, ranks);
     }
     v->count = count;
@@ -229,16 +231,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
 /* ---- layers ------------------------------------------------------------------------------------
  */
 
-/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
+ * The embedding and the loss count if the caller counts them. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
-    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
     plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
-    before = others > 0
-                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
-                 : 0;
+    if (others > 0) {
+        before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
+    }
     if (s->first_layers > 0) {
         before += s->first_layers / chunks * (round + (in > 0));
     }
@@ -250,24 +253,29 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
 {
     int32_t given = (s->first_layers > 0) + (s->last_layers > 0);
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
-        return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
-                           chunks);
+        return dpari_wrong(
+            why,
+            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
+            s->layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {
-        return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
-                           s->loss, s->v_shape);
+        return dpari_wrong(why, "embedding=%d, loss=%d, v_shape=%d: each must be 0 or 1",
+                           s->embedding, s->loss, s->v_shape);
     }
     if (given > 0 && (s->v_shape || s->embedding || s->loss)) {
-        return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
+        return dpari_wrong(why,
+                           "first_layers=%d, last_layers=%d exclude embedding, loss and v_shape",
                            s->first_layers, s->last_layers);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "first_layers=%d and last_layers=%d do not fit %d layers on %d stages",
                          s->first_layers, s->last_layers, s->layers, s->stages);
     }
     if (s->first_layers % chunks != 0 || s->last_layers % chunks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "%d chunks do not divide first_layers=%d and last_layers=%d", chunks,
                          s->first_layers, s->last_layers);
     }
     return DPAR_OK;
@@ -282,8 +290,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
             v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
-        st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
-                         s->stages);
+        st = dpari_wrong(why, "chunk %d of stage %d: there are %d chunks and %d stages", chunk,
+                         stage, chunks, s->stages);
     }
     if (st != DPAR_OK) {
         return st;

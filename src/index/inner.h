@@ -65,8 +65,8 @@ DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Computes the counts and offsets of MPI_Alltoallv for Ulysses, which turns a share of the sequence
  * with all heads into the whole sequence with a share of the heads. They are what `rank` sends to
- * and receives from each of seq->parts ranks, with `width` elements per token and head. For the way
- * back exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
+ * and receives from each of seq->parts ranks, with `width` elements per token and head. To go
+ * back, exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
  * numbers of parts or a count exceeds 2^63 - 1. O(ranks). */
 DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
                                            int32_t rank, int64_t width, int64_t *send,
@@ -91,12 +91,12 @@ DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t o
 DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
- * y1 - 1 > 2^61. */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
+ * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
 DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                       int64_t *lo, int64_t *hi);
 
-/* ---- of this header's own modules ---- */
+/* ---- functions that only the modules of dpar.h call ---- */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */

@@ -75,7 +75,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
@@ -84,7 +84,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
     }
     return st;
@@ -94,13 +94,14 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
+                           dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -125,7 +126,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of dim %d", order[k],
                                dim);
         }
         cut |= (uint32_t)1 << dim;
@@ -141,22 +142,24 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
-                           mesh->axes, mesh->size);
+        return dpari_wrong(why, "the mesh has %d axes and %d ranks: use dpar_mesh_init", mesh->axes,
+                           mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
+        return dpari_wrong(why, "dims must be 0 to %d, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
+                             "dim %d has %ld elements: must be 0 to 2^62", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_check_order(placement, mesh->axes, dims, order, why);
+    }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
         if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
@@ -170,10 +173,11 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         l->extent[i] = i < dims ? extent[i] : 0;
     }
-    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
+    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
         l->axis[i] = placement[i];
-        l->axis[i].dim +=
-            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
+            l->axis[i].dim += dims;
+        }
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -187,38 +191,40 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
-    int32_t n;
-    int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
+    int32_t cuts;
+    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* the cut that is looked at */
+    dpar_split split; /* scratch: one cut */
 } dpari_nest;
 
-/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
+ * mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    e->n = 0;
+    e->cuts = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &e->split);
-        e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
-        e->n++;
+        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+        e->axis[e->cuts] = (int8_t)axis;
+        e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
+        e->cuts++;
     }
 }
 
-/* From the innermost cut outwards. */
+/* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
+ * does not have it. *run receives how many indices are consecutive from there on. */
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
     int64_t least, here = 0;
     int32_t k;
-    if (local < 0 || local >= e->size[e->n]) {
+    if (local < 0 || local >= e->size[e->cuts]) {
         return -1;
     }
-    least = e->size[e->n] - local;
-    for (k = e->n - 1; k >= 0; k--) {
+    least = e->size[e->cuts] - local;
+    for (k = e->cuts - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
@@ -266,15 +272,15 @@ DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int3
         return 0;
     }
     dpari_nest_of(l, coord, dim, &e);
-    if (e.size[e.n] == 0) {
+    if (e.size[e.cuts] == 0) {
         return 0;
     }
     *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
-/* From the outermost cut inwards. */
+/* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
 DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
@@ -337,7 +343,7 @@ DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *c
     dpari_nest_of(l, coord, d, &e);
     first = dpari_nest_global(l, coord, &e, 0, &run);
     if (shape != NULL) {
-        shape[d] = e.size[e.n];
+        shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
         offset[d] = first < 0 ? l->extent[d] : first;
@@ -375,7 +381,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
     if (dpari_coords(l, rank, coord) == NULL) {
-        return 0; /* also of an array without dims */
+        return 0; /* also for an array without dims */
     }
     dpar_layout_local(l, rank, shape, NULL);
     return dpari_volume(l->dims, shape);
@@ -457,7 +463,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
         dpari_nest_of(l, where, d, &e);
         (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
-        if (cursor->local[d] < e.size[e.n]) {
+        if (cursor->local[d] < e.size[e.cuts]) {
             break;
         }
         cursor->local[d] = 0;
@@ -485,7 +491,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
         l->order[k] = order[k];

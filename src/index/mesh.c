@@ -85,10 +85,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_wrong(why,
-                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
-                           "the number of ranks is given",
-                           (int32_t)n, name, size);
+        return dpari_wrong(
+            why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
+            (int32_t)n, name, size);
     } else {
         product *= size;
     }
@@ -106,18 +105,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
+        return dpari_wrong(why, "ranks is %d: must be at least 0", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
-                             m->size, ranks);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "the other axes make %d ranks, which do not divide %d", m->size,
+                             ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, but there are %d", m->size,
                          ranks);
     }
     dpari_mesh_strides(m, order);
@@ -187,20 +187,20 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *ax
 /* A search for digits: sum = digit[0] stride[0] + digit[1] stride[1] + ..., strides descending. */
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
-    int32_t axis[DPAR_MAX_AXES], n;
+    int32_t axis[DPAR_MAX_AXES], count;
     int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
- * strides are nested, otherwise a few. Starts with the largest. */
+/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
+ * largest value. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
-    for (i = k + 1; i < s->n; i++) {
+    for (i = k + 1; i < s->count; i++) {
         const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
@@ -213,7 +213,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
 static int dpari_digits_done(const dpari_digits *s)
 {
     int32_t i;
-    for (i = 0; s->signs && i < s->n; i++) {
+    for (i = 0; s->signs && i < s->count; i++) {
         if (s->digit[i] != 0) {
             return 1;
         }
@@ -226,15 +226,15 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
 {
     int32_t k = 0;
     s->mesh = m;
-    s->n = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
-    if (s->n == 0) {
+    if (s->count == 0) {
         return sum == 0 && !signs;
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none left: one less of the axis before */
+        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -242,7 +242,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             continue;
         }
         s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
-        if (k + 1 < s->n) {
+        if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
             return 1;
@@ -276,7 +276,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     for (i = 0; i < mesh->axes; i++) {
         coord[i] = 0;
     }
-    for (i = 0; i < s.n; i++) {
+    for (i = 0; i < s.count; i++) {
         coord[s.axis[i]] = s.digit[i];
     }
     return 1;
@@ -390,10 +390,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
-                             "axis, but their set is a group all the same",
-                             a->name, a->stride, one->stride * one->size);
+            return dpari_say(
+                DPAR_E_DIVIDE, why,
+                "axis '%s' has stride %d, must be %d: a view needs a mesh without gaps", a->name,
+                a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -431,8 +431,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
-                             order);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' is in the order, but has no size",
+                             (int32_t)n, order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
@@ -448,7 +448,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+            return dpari_wrong(why, "'%.*s' has size %d, but is not in the order", (int32_t)n, word,
                                sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
@@ -471,8 +471,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
-                             "the other: their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
+                             "their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }

@@ -18,21 +18,22 @@
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_TWICE,  /* its second half, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* and 4 edges of 6 faces; */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* the border there, which a third face owns */
+    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
+/* How a pass finds the sender's point for a point x of the receiver, in one dim. */
 typedef struct dpari_halo_map {
-    int64_t lo, hi; /* the points x that it is about; */
-    int64_t c;      /* x is c + x there, */
-    int32_t back;   /* or c - x, */
-    int32_t from;   /* of this dim */
-    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+    int64_t lo, hi; /* for points x with lo <= x < hi */
+    int64_t offset; /* the sender's point is offset + x, */
+    int32_t back;   /* or offset - x if this is 1, */
+    int32_t from;   /* in this dim of the sender */
+    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -69,8 +70,8 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     }
 }
 
-/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
- * from odd ones north and east. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after it
+ * with a turn. From an odd face it is the other way round. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -83,16 +84,19 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     } else if (edge == DPARI_EDGE_NORTH) {
         step = face % 2 == 0 ? 2 : 1;
     }
-    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    *turn = along_y ? 1 : 3;
+    if (step == 1 || step == -1) {
+        *turn = 0;
+    }
     return (face + step + 6) % 6;
 }
 
-/* The way of a pass: over an edge, and for borders also over the border to a third face. That face
- * is reached over the west or south edge of the second one, or for points at low faces over its
- * east or north edge. */
+/* The path of a pass: over an edge, and for borders also over a second edge to a third face. That
+ * face is reached over the west or south edge of the second one, or for points at low faces over
+ * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2; of all */
-    int32_t edge[2], turns[2];
+    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
 static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
@@ -136,30 +140,31 @@ static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
     return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
-/* Maps one of the last two dims over the edges of a way. Faces that are turned count backwards
- * along it: from the centres of cells (1), the low faces (0) or the high faces (2). */
+/* Maps one of the last two dims over the edges of a path. Over an edge with a turn, the dim along
+ * the edge counts backwards. */
 static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
                                dpari_halo_map *m)
 {
-    const int32_t points = h->points[d];
     const int64_t n = h->grid.extent[h->grid.dims - 1];
-    int32_t k;
+    int32_t k, shift = 1; /* point i of N cells becomes N - shift - i */
+    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
+        shift = 0;
+    } else if (h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
+        shift = 2;
+    }
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
         if (m->from == dpari_halo_across(h, edge)) {
-            m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
+            m->offset += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
-            m->c = n - m->c -
-                   (points == DPAR_HALO_AT_CELLS       ? 1
-                    : points == DPAR_HALO_AT_LOW_FACES ? 0
-                                                       : 2);
+            m->offset = n - m->offset - shift;
         }
         m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
     }
 }
 
-/* The map of a pass beyond an edge of a face. */
+/* Sets the map of a pass over an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
     const int64_t n = h->grid.extent[h->grid.dims - 1];
@@ -169,7 +174,7 @@ static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpa
     if (d == 0) {
         m->lo = (pass - DPARI_EDGES) / 4 % 6;
         m->hi = m->lo + 1;
-        m->c = w.face - m->lo;
+        m->offset = w.face - m->lo;
     }
     if (d < h->grid.dims - 2) {
         return;
@@ -196,7 +201,7 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
         on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
         m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
         m->hi = 0;
-        m->c = on - 1;
+        m->offset = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
@@ -204,21 +209,23 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     }
     m->lo = rows;
     m->hi = 2 * rows - on;
-    m->c = 2 * (rows - 1) + 1 - on;
+    m->offset = 2 * (rows - 1) + 1 - on;
 }
 
 static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
 {
     int64_t columns = dpar_halo_points(h, h->mirror);
     if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
-        m->c = columns / 2;
+        m->offset = columns / 2;
         return;
     }
-    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
-    if (pass != DPARI_SEAM) {
-        m->back = 1;
-        m->c = columns - 1 + h->shift;
+    if (pass == DPARI_SEAM) {
+        m->half = 1;
+        return;
     }
+    m->half = pass == DPARI_TWICE ? 2 : 0;
+    m->back = 1;
+    m->offset = columns - 1 + h->shift;
 }
 
 static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
@@ -226,7 +233,7 @@ static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari
     int wraps = (int)(h->periodic >> d & 1u);
     m->lo = wraps ? -dpari_halo_far : 0;
     m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
-    m->c = 0;
+    m->offset = 0;
     m->back = 0;
     m->from = d;
     m->half = 0;
@@ -260,11 +267,17 @@ static int64_t dpari_halo_ring(int64_t i, int64_t points)
  * answer is the same. */
 static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns),
+            end = columns, half[2];
     int second;
     dpari_halo_second_half(h, half);
     second = i >= half[0] && i < half[1];
-    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    if (second) {
+        end = half[1];
+    } else if (i < half[0]) {
+        end = half[0];
+    }
+    *n = dpari_least(*n, end - i);
     return second == (m->half == 2);
 }
 
@@ -272,15 +285,21 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
  */
 
 /* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
- * Sets n, g, source, bits and the coordinates of the source. Returns 0 if nothing arrives in these
- * n points. */
+ * Sets n, g, source, the bits of `inside` and `reversed`, and the coordinates of the source.
+ * Returns 0 if nothing arrives in these n points. */
 static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
+    n = w->fill[d][1];
+    if (x < lo) {
+        n = lo;
+    } else if (inside) {
+        n = hi;
+    }
+    n -= x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
@@ -294,7 +313,7 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
         w->n[d] = n;
         return 0;
     }
-    to = m.back ? m.c - x : m.c + x;
+    to = m.back ? m.offset - x : m.offset + x;
     if (h->periodic >> m.from & 1u) {
         to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
     }
@@ -413,7 +432,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *b
     w->origin[d] = box[0];
     w->fill[d][0] = box[0];
     w->fill[d][1] = box[1];
-    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+    if (w->mode >= DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
         w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
         w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(h, d)) {
@@ -451,8 +470,9 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     dpari_halo_map_of(h, w->pass, d, &m);
     lo = w->own[m.from][0];
     hi = w->own[m.from][1];
-    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
-    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.offset - hi + 1 : lo - m.offset);
+    w->want[d][1] = hi =
+        dpari_least(m.hi, m.back ? m.offset - w->own[m.from][0] + 1 : hi - m.offset);
     w->from[d][0] = w->from[d][1] = 0;
     if (hi <= lo) {
         return;
@@ -555,26 +575,25 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
+        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
+        return dpari_wrong(why, "rank %d owns %d blocks, more than one", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(
-            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-                 "no partner");
+            why, "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
                 h->low[d], h->high[d]);
         }
     }
@@ -599,7 +618,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
     w->mode = mode;
     w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
     w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
-    w->pass = DPARI_PASSES; /* unless it has something */
+    w->pass = DPARI_PASSES; /* nothing to walk, unless the rank has points */
     if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
     }
@@ -612,7 +631,8 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
         w->at[i][1] = w->own[i][1];
         dpari_halo_receiver(w, i, box);
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
+    for (i = 0; i < h->grid.mesh.axes;
+         i++) { /* a replica exchanges with ranks of its own replica */
         w->peer[i] = w->coord[i];
     }
     if (!w->sends || !nothing) {
@@ -657,9 +677,15 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
         here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
-        t->mine[w->sends ? s : d] = w->sends ? here : there;
-        t->theirs[w->sends ? d : s] = w->sends ? there : here;
-        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
+        if (w->sends) {
+            t->mine[s] = here;
+            t->theirs[d] = there;
+            t->global[s] = w->g[s];
+        } else {
+            t->mine[d] = there;
+            t->theirs[s] = here;
+            t->global[d] = w->x[d];
+        }
     }
 }
 

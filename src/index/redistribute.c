@@ -35,7 +35,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -44,14 +44,13 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_wrong(
-                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
+                why, "axis %d: a new partial axis must be a sum, an old one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
         if (from->axis[i].kind != DPAR_PLACEMENT_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes &&
-             to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) { /* it stays, see above */
-            continue;
+            (i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
+            continue; /* it stays partial, see above */
         }
         if (op != 0 && from->axis[i].op != op) {
             return dpari_wrong(
@@ -208,6 +207,17 @@ DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, in
 
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
+static int32_t dpari_rows_of(int32_t rule)
+{
+    switch (rule) {
+    case DPAR_SPLIT_CHUNK:
+    case DPAR_SPLIT_EVEN:
+    case DPAR_SPLIT_FLOOR: return DPARI_EVEN_ROWS;
+    case DPAR_SPLIT_RAGGED: return DPARI_ROWS;
+    default: return DPARI_SCATTERED;
+    }
+}
+
 /* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
  * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
  * and if nothing cuts the dim. */
@@ -217,11 +227,7 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     for (i = 0; i < l->mesh.axes; i++) {
         const dpar_placement *p = &l->axis[i];
         if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int even = p->rule == DPAR_SPLIT_CHUNK || p->rule == DPAR_SPLIT_EVEN ||
-                       p->rule == DPAR_SPLIT_FLOOR;
-            int kind = even                           ? DPARI_EVEN_ROWS
-                       : p->rule == DPAR_SPLIT_RAGGED ? DPARI_ROWS
-                                                      : DPARI_SCATTERED;
+            int32_t kind = dpari_rows_of(p->rule);
             worst = kind < worst ? kind : worst;
             parts *= l->mesh.axis[i].size;
         }
@@ -340,7 +346,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, i
     if (w->grid[d] == 1) {
         return i == 0 ? 0 : w->held[d];
     }
-    if (d == w->line) { /* the line of all copies, in units of which a box has one a copy */
+    if (d == w->line) { /* copies share a line through all boxes; a box has one unit per copy */
         int64_t unit = (int64_t)i * w->left - w->into;
         unit = dpari_most(0, dpari_least(unit, w->units));
         return w->held[d] / w->units * unit + w->held[d] % w->units * unit / w->units;
@@ -364,8 +370,11 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
     if (d == w->line) {
         while (high - low > 1) {
             at = low + (high - low) / 2;
-            low = dpari_share_start(w, d, at) <= x ? at : low;
-            high = low == at ? high : at;
+            if (dpari_share_start(w, d, at) <= x) {
+                low = at;
+            } else {
+                high = at;
+            }
         }
         return low;
     }
@@ -476,7 +485,7 @@ static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
     w->rank = rank;
     w->state =
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
-    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
+    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay keep the coordinate */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         w->peer[i] = stays ? w->coord[i] : 0;
@@ -506,12 +515,13 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
-    if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
+    if (dpari_mesh_nested(
+            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
+    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -542,7 +552,7 @@ static void dpari_cut_box(dpar_redistribute_cursor *w)
     }
 }
 
-/* Determines who sends the box, the copies of one partial rank, and in how many shares. */
+/* Determines which copies of one partial rank send the box, and in how many shares. */
 static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -573,7 +583,7 @@ static int dpari_next_share(dpar_redistribute_cursor *w)
         int64_t end = w->there[d] + w->length[d];
         int64_t next = dpari_share_start(w, d, w->share[d] + 1);
         if (next < end) {
-            w->share[d] = dpari_share_of(w, d, next); /* past those that are empty */
+            w->share[d] = dpari_share_of(w, d, next); /* skips empty ones */
             return 1;
         }
         w->share[d] = dpari_share_of(w, d, w->there[d]);
@@ -664,7 +674,7 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t
     w->sends = !w->sends;
     w->partial = 0;
     dpari_stand(w, rank);
-    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* as dpari_range_to found them */
+    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* dpari_range_to left the range there */
         w->low[d] = w->at[d];
         w->high[d] = w->begin[d];
     }
@@ -683,7 +693,7 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
     n = dpari_pool(w, w->base, q, &low);
     takers = dpari_takers(w, q, n, &number);
     me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
-    if (!dpari_range(w, n, takers, number, me)) { /* nothing too when q has another pool */
+    if (!dpari_range(w, n, takers, number, me)) { /* also if q has another pool */
         return 0;
     }
     here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
@@ -721,7 +731,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
         w->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         w->around = 1;
         w->taker = 0;
-        w->takers = me < n ? takers / n : 0; /* one in each n */
+        w->takers = me < n ? takers / n : 0; /* one in every n */
         for (d = 0; d < w->mine.dims; d++) {
             w->low[d] = 0;
             w->high[d] = w->held[d];
@@ -753,7 +763,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         q = w->node + w->mate - 1;
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
-    if (w->around) { /* as dpari_share_out deals them */
+    if (w->around) { /* in the order of dpari_share_out */
         int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
         int32_t skew;
         n = w->per_node < 0 ? 1 : w->copies;
@@ -761,9 +771,10 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
         number = number * n + (me + n - skew) % n;
     }
     q = dpar_mesh_group_member(m, w->free_to, first, (int32_t)number);
-    /* who has a copy nearer takes it from there */
-    return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
-                                                                                             : -1;
+    if (w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies) {
+        return q;
+    }
+    return -1; /* it has a nearer copy */
 }
 
 /* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and

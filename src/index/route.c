@@ -68,18 +68,19 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
-                               p->rule);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
         }
-        s = p->kind == DPAR_PLACEMENT_PARTIAL
-                ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
-                : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+            s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
+        } else {
+            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+        }
     }
     *state = s;
     return DPAR_OK;
 }
 
-/* Padded elements of a dim under the cuts of a state. */
+/* Returns the padded elements of a dim under the cuts of a state. */
 static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t n = l->extent[dim];
@@ -98,7 +99,7 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* 0 as soon as one is empty, past the most too */
+    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -149,15 +150,16 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search --------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *l;
+    const dpar_layout *layout; /* the one that the route starts from */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
-    dpar_route_node *node; /* n are known; the first `heaped` `heap`s are a heap of node numbers */
-    int32_t n, room, heaped;
+    dpar_route_node *node; /* [room]; the first `known` are in use */
+    int32_t known, room;
+    int32_t heaped; /* node[0..heaped-1].heap is a binary heap of node numbers */
 } dpari_route;
 
-/* Slot s of the heap holds node k. */
+/* Puts node k into slot s of the heap. */
 static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
 {
     r->node[s].heap = k;
@@ -195,8 +197,8 @@ static int32_t dpari_heap_pop(dpari_route *r)
     return top;
 }
 
-/* The node of a state: found, or made; -1 when there is no room. Open addressing in the `hash`es.
- */
+/* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
+ * or -1 if there is no capacity left. */
 static int32_t dpari_route_find(dpari_route *r, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
@@ -208,13 +210,13 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
         }
         at = at + 1 < r->room ? at + 1 : 0;
     }
-    if (r->n + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->n + 1;
-    r->node[r->n].state = state;
-    r->node[r->n].cost = -1;
-    return r->n++;
+    r->node[at].hash = r->known + 1;
+    r->node[r->known].state = state;
+    r->node[r->known].cost = -1;
+    return r->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -232,23 +234,25 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
+/* Returns how many elements a rank sends in a step. */
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->l, state), size;
+    int64_t n = dpari_state_elements(r->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->l->mesh.axis[p->axis].size;
+    size = r->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
+    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
     }
 }
 
+/* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
 static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 {
     int64_t most = 0;
@@ -256,8 +260,10 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     if (r->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->l->mesh.axes; i++) {
-        most = r->l->mesh.axis[i].size > 1 ? dpari_most(most, r->byte_cost[i]) : most;
+    for (i = 0; i < r->layout->mesh.axes; i++) {
+        if (r->layout->mesh.axis[i].size > 1) {
+            most = dpari_most(most, r->byte_cost[i]);
+        }
     }
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
@@ -266,6 +272,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
+    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -275,12 +282,11 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
-    cost = r->node[k].cost + 1 +
-           16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
-                 (p.elements > 0 ? r->step_cost : 0));
-    next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
+    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
+    cost = r->node[k].cost + 1 + 16 * cost;
+    next =
+        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
     }
@@ -301,18 +307,21 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
-    if (r->l->mesh.axis[axis].size == 1) {
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
+    int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
+    if (r->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
         dpari_state_place(state, axis) + 1 < dpari_state_cuts(state, axes, at)) {
-        return 1; /* not the innermost */
+        return 1; /* only the innermost cut can change */
     }
-    for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
-                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
+    if (at == DPARI_STATE_R) {
+        kind = DPAR_ROUTE_STEP_SLICE;
+    } else if (at == DPARI_STATE_P) {
+        kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
+    }
+    for (d = 0; d < r->layout->dims && ok; d++) {
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
@@ -341,12 +350,12 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
                  dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
@@ -366,11 +375,11 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
+        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
             !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->l->mesh.axes; axis++) {
+        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
             if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
@@ -385,11 +394,11 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
+        return dpari_wrong(why, "from and to must have the same mesh and number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+            return dpari_wrong(why, "dim %d has %ld elements before and %ld after", i,
                                from->extent[i], to->extent[i]);
         }
     }
@@ -416,9 +425,11 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
+        return dpari_wrong(why,
+                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
+                           q->node_capacity, q->step_cost);
     }
-    r.l = q->from;
+    r.layout = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
@@ -428,23 +439,24 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
+            return dpari_say(st, why, "node_capacity %d is too small for this search",
+                             q->node_capacity);
         }
-        return dpari_say(st, why, "no sequence of collectives leads there");
+        return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
-        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held =
-            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held = dpari_state_elements(r.layout, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.layout, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
@@ -469,15 +481,18 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k] == axis       ? (int8_t)step->to
-                       : l->order[k] == step->to ? (int8_t)axis
-                                                 : l->order[k];
+            order[k] = l->order[k];
+            if (l->order[k] == axis) {
+                order[k] = (int8_t)step->to;
+            } else if (l->order[k] == step->to) {
+                order[k] = (int8_t)axis;
+            }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
+        return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];
@@ -486,7 +501,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
+    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
         if (l->order[k] != axis) {
             order[n++] = l->order[k];
         }

@@ -52,7 +52,7 @@ typedef struct dpar_route_desc {
     /* [axes], cost of an element along each mesh axis; NULL makes each cost 1 */
     const int64_t *byte_cost;
     int64_t step_cost; /* cost of a step that sends anything, 0..2^31 - 1 */
-    /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
+    /* [node_capacity], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
      * dims. */
     dpar_route_node *nodes;
     int32_t node_capacity;

@@ -15,19 +15,20 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "remainder %d: 0 (pad), 1 (drop) or 2 (exact)", s->remainder);
+        return dpari_wrong(why, "remainder is %d: must be 0 (pad), 1 (drop) or 2 (exact)",
+                           s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
-        return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
+        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", s->ranks,
                            s->run);
     }
     if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
         return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "%ld samples, %d ranks, runs of %ld: 0 to 2^62 samples, also in a round",
-                         s->count, s->ranks, s->run);
+                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", s->count,
+                         s->ranks, s->run);
     }
     if (s->first < 0 || s->first > s->count) {
-        return dpari_wrong(why, "%ld samples are consumed, an epoch has %ld", s->first, s->count);
+        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", s->first, s->count);
     }
     s->run = s->run > 0 ? s->run : 1;
     dpari_permutation_set(s);
@@ -70,7 +71,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
     return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
@@ -85,7 +86,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
-/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+/* The generator of Matsumoto and Nishimura (1998), with their initialisation of 2002. */
 static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
@@ -153,7 +154,7 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
                                           dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
-        return dpari_wrong(why, "a permutation of %ld elements: 0 or more", count);
+        return dpari_wrong(why, "count is %ld: must be at least 0", count);
     }
     dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {
@@ -182,7 +183,7 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
-enum { DPARI_ROUNDS = 6 }; /* of both halves */
+enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
 static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
@@ -214,7 +215,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
     if (x < 0 || x >= s->count) {
         return -1;
     }
-    do { /* a walk along a cycle that began inside ends inside */
+    do { /* x is on a cycle of the permutation, so that this comes back into the range */
         x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;

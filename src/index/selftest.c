@@ -9,7 +9,7 @@
 
 DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {
-    const uint32_t prime = UINT32_C(16777619); /* FNV-1a, of two halves */
+    const uint32_t prime = UINT32_C(16777619); /* FNV-1a over the two halves of v */
     sum = (sum ^ (uint32_t)(v & INT64_C(0xffffffff))) * prime;
     return (sum ^ (uint32_t)((uint64_t)v >> 32)) * prime;
 }
@@ -17,10 +17,11 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right ? DPAR_OK
-                        : dpari_say(DPAR_E_MISMATCH, why,
-                                    "%s differ here (%ld for %ld): a fault of the compiler", what,
-                                    (int64_t)sum, (int64_t)right);
+    if (sum == right) {
+        return DPAR_OK;
+    }
+    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
+                     what, (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
@@ -43,8 +44,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     uint32_t sum = 0;
     int64_t i, local;
     int32_t rule;
-    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT;
-         rule++) { /* RAGGED is refused: the one before, once more */
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        /* refuses RAGGED, so that the split before it is used again */
         dpar_split_init(&s, rule, INT64_C(100000000019), 7, 3, NULL);
         for (i = 1; i < s.count; i *= 9) {
             sum = dpari_digest(sum, dpar_split_locate(&s, i, &local, NULL));
@@ -90,8 +91,11 @@ DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =
         dpari_differs(dpari_prove_arithmetic(), UINT32_C(1066461148), "64-bit divisions", why);
-    st = st == DPAR_OK ? dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why)
-                       : st;
-    return st == DPAR_OK ? dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why)
-                         : st;
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_splits(), UINT32_C(1507437185), "splits", why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_differs(dpari_prove_halos(), UINT32_C(2509784167), "halos", why);
+    }
+    return st;
 }

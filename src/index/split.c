@@ -31,8 +31,9 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 #endif
 }
 
-/* n / by[k] for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which 64 bits
- * hold, n v / 2^(63+l) is n / d or past it by less than 1 / d: its floor is the quotient. */
+/* Returns n / by[k], for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which
+ * fits into 64 bits, n v / 2^(63+l) exceeds n / d by less than 1 / d, so that its floor is the
+ * quotient. */
 DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
     int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
@@ -40,7 +41,7 @@ DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t
     return q;
 }
 
-/* floor(2^127 / d) for 2^63 < d < 2^64, two digits of 32 bits. */
+/* Returns floor(2^127 / d) for 2^63 < d < 2^64, by long division with two digits of 32 bits. */
 static uint64_t dpari_inverse(uint64_t d)
 {
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
@@ -73,19 +74,20 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
+/* Sets divisor k and its inverse. */
 static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
-    int l = dpari_bits(d);
+    int bits = dpari_bits(d);
     s->by[k] = (int64_t)d;
-    d <<= 64 - l;                 /* its highest bit to the top */
+    d <<= 64 - bits;              /* moves its highest bit to the top */
     if (d == (uint64_t)1 << 63) { /* a power of two */
         s->inverse[k] = d;
-        l--;
+        bits--;
     } else {
         s->inverse[k] = dpari_inverse(d) + 1;
     }
-    s->shift[k] = (uint8_t)l;
+    s->shift[k] = (uint8_t)bits;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -130,7 +132,7 @@ DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
-    case DPAR_SPLIT_STRIDED: /* elements of a piece; of a part of a full piece */
+    case DPAR_SPLIT_STRIDED: /* by[0] elements in a piece, by[1] of them in a part */
         dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
         s->rounds = count / s->by[0];
@@ -152,15 +154,19 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
+        return dpari_wrong(why, "rule %d does not exist, or is RAGGED (use dpar_split_init_ragged)",
+                           rule);
     }
     if (blocked && block < 1) {
-        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
+        return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
-    s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
+    s->block = blocked ? block : 0;
+    if (rule == DPAR_SPLIT_CYCLIC) {
+        s->block = 1;
+    }
     dpari_split_resize(s, count);
     return DPAR_OK;
 }
@@ -174,11 +180,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
+        return dpari_wrong(why, "cuts[0] is %ld: must be 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+            return dpari_wrong(why, "cuts[%d] is %ld, but cuts[%ld] is only %ld", p, cuts[p],
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
@@ -190,7 +196,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
     return DPAR_OK;
 }
 
-/* floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
+/* Returns floor(a b / c) for a < 2^62, 0 <= b <= c < 2^31, without a product that overflows. */
 static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
 {
     return a / c * b + a % c * b / c;
@@ -207,15 +213,15 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
+        return dpari_wrong(why, "atom is %ld: must be at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
+            return dpari_wrong(why, "weights[%d] is %ld: must be at least 0", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights exceeds 2^31 - 1", parts);
         }
     }
     if (all == 0) {
@@ -259,8 +265,8 @@ static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t mos
     }
 }
 
-/* Cuts from the front, each where its run comes nearest to an even share of what is left; no run
- * passes `most`, and while there are enough items none is empty. */
+/* Cuts from the front, each time where the run is nearest to an even share of the remaining cost.
+ * No run exceeds `most`, and none is empty as long as there are enough items. */
 static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, int64_t left,
                               int32_t parts, int64_t *cuts)
 {
@@ -292,13 +298,13 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             "cost[%ld] is %ld: each must be at least 0, their sum at most 2^62", i,
                              cost[i]);
         }
         all += cost[i];
         low = dpari_most(low, cost[i]);
     }
-    for (high = all; low < high;) { /* the least maximum that `parts` runs can keep */
+    for (high = all; low < high;) { /* bisection: the least maximum with `parts` runs */
         int64_t middle = low + (high - low) / 2;
         if (dpari_balance_runs(items, cost, middle) <= parts) {
             high = middle;
@@ -313,8 +319,9 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
 
 /* ---- contiguous rules ----------------------------------------------------------------------- */
 
-/* Where part p begins, 0 <= p <= P. p b <= N + P: no product overflows. FLOOR: floor(N p/P) =
- * (N/P) p + (N%P) p / P, the second product below 2^62. */
+/* Returns where part p begins, 0 <= p <= P. With chunks of b elements p b <= N + P, so that no
+ * product overflows. For FLOOR, floor(N p / P) = (N / P) p + (N % P) p / P, with the second product
+ * below 2^62. */
 DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
     int64_t rest;
@@ -347,7 +354,8 @@ DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
     return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
 }
 
-/* floor(N p/P) <= i  <=>  p <= (P (i+1) - 1) / N: divided where that fits, else searched for. */
+/* floor(N p / P) <= i is the same as p <= (P (i + 1) - 1) / N. That division gives the part if the
+ * product fits, otherwise a search does. */
 DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
@@ -387,13 +395,13 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t
     return (round * s->parts + turn) * s->block + in;
 }
 
-/* STRIDED: what part p has of a full piece. */
+/* STRIDED: returns how much of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
 {
     return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
 }
 
-/* Where part p lies inside the last, short piece, and how much it has of it. */
+/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
 static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(s->tail, s->parts);
@@ -433,13 +441,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_
     return s->rounds * s->by[0] + offset + local;
 }
 
-/* ZIGZAG: chunk c of 2P. */
+/* ZIGZAG: returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
 {
     return dpari_least(s->count, c * s->by[0]);
 }
 
-/* Elements of a part's first chunk, and of its second. */
+/* Count the elements of a part's first chunk, and of its second. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
 {
     return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
@@ -450,7 +458,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
     return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
 }
 
-/* Where a second chunk has elements, the first one is full. */
+/* If a second chunk has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(s, 0, i, &in);
@@ -513,7 +521,7 @@ DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t 
     }
 }
 
-/* How many elements from i on, which lies at `local` of its part, follow one another there. */
+/* Counts the elements from i on that are consecutive in the part, where i has index `local`. */
 static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
 {
     int64_t in, left = s->count - i;
@@ -539,7 +547,7 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
     }
 }
 
-/* ---- the promise ---------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
 {
@@ -626,8 +634,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Of the first i elements those of `part`: what the rule would give it if there were only i, but
- * for the cuts, which stay where they are. */
+/* Counts the elements of `part` among the first i. They are those that the rule would give it if
+ * there were only i elements, except that cuts stay where they are. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -640,7 +648,10 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int
     case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
-        return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
+        if (offset > 0) {
+            return piece + s->block;
+        }
+        return offset == 0 ? piece + in : piece;
     case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);

@@ -18,7 +18,7 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* The distance from the first element of the kernel to the last one. */
+/* Returns the distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
@@ -29,20 +29,22 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
 {
     const int64_t limit = INT64_C(1) << 30;
     if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_wrong(why, "kernel %ld of at least 1, stride %ld, dilation %ld, pad %ld",
-                           v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+        return dpari_wrong(
+            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
+            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
     }
     if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
         v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld (to 2^30)",
-                         inputs, v->kernel, v->stride, v->dilation);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
+            inputs, v->kernel, v->stride, v->dilation);
     }
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "windows of kind %d do not exist", v->kind);
+        return dpari_wrong(why, "window kind %d does not exist", v->kind);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
                          v->dilation);
     }
     return DPAR_OK;
@@ -53,12 +55,11 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
 {
     int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
     if (inputs > dpari_window_limit / s) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld inputs, %ld outputs for each: more than 2^60",
-                         inputs, s);
+        return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
     m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
     if (inputs == 0 || m < 1) {
-        return dpari_wrong(why, "no outputs: %ld inputs, stride %ld, %ld of padding cut off",
+        return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
     }
     *outputs = m;
@@ -74,14 +75,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
         return st;
     }
     if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation has as many outputs as its caller says");
+        return dpari_wrong(why, "an interpolation needs outputs");
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
         if (inputs / dpari_window_dilation(v) < v->kernel) {
-            return dpari_wrong(why, "%ld inputs, each %ld-th of them: fewer than %ld keys", inputs,
+            return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
                                dpari_window_dilation(v), v->kernel);
         }
         *outputs = inputs;
@@ -89,12 +90,12 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "a kernel that reaches over %ld of %ld inputs and %ld of padding",
+        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
                            dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
     }
     m = room / s + 1;
     if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
+        m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -108,13 +109,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (v->kernel > 1 && v->kernel % 2 != 0) {
-            return dpari_wrong(why, "an interpolation of %ld taps: 1 or an even number", v->kernel);
+            return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
+                               v->kernel);
         }
-        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_RANGE, why,
-                               "interpolation of %ld inputs to %ld: 1 to 2^30 each", inputs,
-                               outputs);
+        if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
+            return DPAR_OK;
+        }
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         outputs);
     }
     if (st == DPAR_OK) {
         st = dpar_window_outputs(v, inputs, &least, why);
@@ -126,8 +129,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
         more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
-        return dpari_wrong(why, "%ld outputs of %ld inputs: %ld to %ld are possible", outputs,
-                           inputs, least, least + more);
+        return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
+                           least, least + more);
     }
     return DPAR_OK;
 }
@@ -164,7 +167,8 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     int64_t d = dpari_window_dilation(v), y;
     *lo = dpari_window_start(v, inputs, y0);
     *hi = dpari_window_start(v, inputs, y1 - 1);
-    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+    for (y = y0 + 1; y < y1 && y < y0 + d;
+         y++) { /* the first query of each dilation group, then the last */
         *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -234,7 +238,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* the first that reads nothing below */
+    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -243,7 +247,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there the first that reads something above */
+    for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(v, inputs, outputs, y, &a, &b);
         if (b > hi) {

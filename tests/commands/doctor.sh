@@ -38,9 +38,9 @@ awk -F '[=#x ]*' '/^link_|^#.*us:/ { n++; k = $1 == "" ? $2 $5 $9 : $1 $3; t = $
     END { exit bad || seen < 30 }' "$work/first" "$work/two" || { echo 'a second measurement is worse'; bad=1; }
 head -n 20 "$work/first" > "$work/cut"
 expect 2 ": line 20: the file ends too early: [0-9]* settings are missing\$" --cluster "$work/cut" --ranks 2 --seconds 0.01 --again
-expect 2 ": --again: '$work/first' was measured with other ranks\$" --cluster "$work/first" --ranks 1 --seconds 0.01 --again
+expect 2 ": --again: '$work/first' was measured with another number of nodes or ranks\$" --cluster "$work/first" --ranks 1 --seconds 0.01 --again
 expect 2 ": cannot write '/none/x'\$" --cluster /none/x --ranks 1 --seconds 0.01
-expect 2 "^doctor: --ranks is for --cluster without --join" --ranks 2
+expect 2 "^doctor: --ranks needs --cluster and cannot be used with --join" --ranks 2
 # this machine may have faults, which are said: 0 or 1, and the last line counts them
 timeout 60 "$work/doctor" > "$work/out" 2> "$work/err"
 got=$?

@@ -125,7 +125,7 @@ expect 0 '"makespan": 8.25' --schedule 1f1b --stages 4 --micro 8 --fwd 0.25 --bw
 expect 0 'makespan 27.000008,' --schedule zb-h1 --stages 4 --micro 8 --fwd 1,1,1,1.000001
 expect 1 'rank 0 holds 8 activations, the cap is 7.5' --schedule gpipe --stages 4 --micro 8 --memory 7.5
 expect 0 'at most 2 2 2 2' --schedule auto --stages 4 --micro 8 --memory 2
-expect 1 'not one activation' --schedule auto --stages 4 --micro 8 --memory 0.5
+expect 1 'not even one activation' --schedule auto --stages 4 --micro 8 --memory 0.5
 printf '# F I W\n1 1 1\n2 1.5 1\n' > "$work/times"
 expect 0 'makespan' --schedule zb-h1 --stages 2 --micro 4 --stage-times "$work/times"
 expect 2 'three numbers' --schedule zb-h1 --stages 2 --micro 4 --stage-times $stuck
@@ -145,7 +145,7 @@ done
 printf '1 2 3 1 2 3\n1 2 3\n' > "$work/times"
 expect 2 'three numbers and no more' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
 : > "$work/times"
-expect 2 'no stage' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
+expect 2 'has no times' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
 expect 2 'at most 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
 expect 1 'no schedule is legal and fits' --compare --stages 3 --micro 7 --memory 0
 expect 2 'unknown option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
@@ -174,7 +174,7 @@ expect 0 '2 ranks, 6 stages' --schedule forward-only --stages 2 --micro 4 --map 
 expect 0 'at most 2 1' --schedule auto --stages 2 --micro 4 --map 0,0,1 --memory 1
 expect 2 'rank 0 the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
 expect 2 'the rule needs it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
-expect 2 'has 3 stages, the schedule 4' --schedule 1f1b --stages 4 --micro 8 --map 0,1,2
+expect 2 'has 3 stages, but the schedule has 4' --schedule 1f1b --stages 4 --micro 8 --map 0,1,2
 for name in auto gpipe; do
     expect 2 '4, but there are only 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
 done
@@ -186,7 +186,7 @@ done
 for late in 1,2,3 1,2,3,9; do
     expect 0 'makespan 24,' --schedule gpipe --stages 4 --micro 1 --bwd 2 --latency $late
 done
-expect 2 'latency has 2 numbers, the schedule 4 stages' --schedule gpipe --stages 4 --micro 1 --latency 1,2
+expect 2 'latency has 2 numbers, but the schedule has 4 stages' --schedule gpipe --stages 4 --micro 1 --latency 1,2
 
 # 2 (F + B) + 2 N / B, where 1 / 3 is rounded up; edges of 3 and 1 bytes: 3 (F + B) + 2 (3 + 1) / 4;
 # the most of all: 6 + 2 x 2^40 / 10^6

@@ -148,18 +148,18 @@ static void test_dims_fixed(void)
     CHECK(x[0] == 4 && x[1] == 3 && x[2] == 2);
     x[0] = x[2] = 0;
     CHECK_INT(dpar_cart_dims(7, 3, x, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "the fixed axes' 3 parts do not divide 7 ranks");
+    CHECK_TEXT(why.text, "the nonzero parts make 3, which does not divide 7 ranks");
     CHECK(x[0] == 0 && x[1] == 3 && x[2] == 0);
     x[0] = 4;
     x[2] = 1;
     CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "all axes are fixed and make 12 parts, there are 24 ranks");
+    CHECK_TEXT(why.text, "the parts multiply to 12, but there are 24 ranks");
     CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_OK);
     x[0] = -1;
     CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0 has -1 parts: 0 means free, else at least 1");
+    CHECK_TEXT(why.text, "parts[0] is -1: give 0 to have it chosen, or at least 1");
     CHECK_INT(dpar_cart_dims(0, 3, x, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "0 ranks over 3 dims: 1 rank at least and 0 to 8 dims");
+    CHECK_TEXT(why.text, "ranks is 0 (at least 1), dims is 3 (0 to 8)");
     CHECK_INT(dpar_cart_dims(12, 9, x, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_cart_dims(1, 0, x, NULL), DPAR_OK);
     CHECK_INT(dpar_cart_dims(2, 0, x, NULL), DPAR_E_DIVIDE);
@@ -426,20 +426,21 @@ static void test_grid_extremes(void)
     CHECK(x[0] == 2147483647 && cut == 2147483646);
     x[0] = 0;
     CHECK_INT(create(8, 2, twice, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the cut of 4611686018427387904 x 2 cells into 8 parts may pass 2^63 - 1");
+    CHECK_TEXT(why.text,
+               "the cut of 4611686018427387904 x 2 cells into 8 parts may exceed 2^63 - 1");
     CHECK_INT(create(8, 6, wide, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the faces of 1048576 x 1048576 x 1048576 x 1048576 x 1048576 x 1048576 "
-                         "cells across axis 0 pass 2^63 - 1");
+                         "cells across dim 0 exceed 2^63 - 1");
     CHECK_INT(create(8, 2, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 1 has 0 cells of weight 1: at least 1 cell, weight at least 0");
+    CHECK_TEXT(why.text, "dim 1: cells is 0 (at least 1), weight is 1 (at least 0)");
     CHECK_INT(create(0, 1, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_INT(create(1, 7, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
+    CHECK_TEXT(why.text, "dims must be 0 to 6, not 7");
     CHECK_INT(create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no grid of 11 ranks has at most 9 parts");
     x[0] = 10;
     CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0 is fixed at 10 parts but has only 9 cells");
+    CHECK_TEXT(why.text, "dim 0 is fixed at 10 parts but has only 9 cells");
     x[0] = 0;
     CHECK_INT(create(1, 0, small, NULL, 0, x, &cut, &why), DPAR_OK);
     CHECK_INT(cut, 0);
@@ -512,11 +513,11 @@ static void test_cart_init(void)
     dpar_why why;
     memset(&c, 1, sizeof c);
     CHECK_INT(dpar_cart_init(&c, 3, big, 0, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "axes 0 to 1 have 2147483648 ranks: 2^31 - 1 at most");
+    CHECK_TEXT(why.text, "axes 0 to 1 make 2147483648 ranks: at most 2^31 - 1");
     CHECK_INT(dpar_cart_init(&c, 2, bad, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 1 has 0 parts: at least 1");
+    CHECK_TEXT(why.text, "parts[1] is 0: must be at least 1");
     CHECK_INT(dpar_cart_init(&c, 7, bad, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
+    CHECK_TEXT(why.text, "dims must be 0 to 6, not 7");
     CHECK_INT(c.dims, 0x01010101);
     CHECK_INT(dpar_cart_init(&c, 2, top, 3, NULL), DPAR_OK);
     CHECK_INT(c.size, 2147483647);
@@ -1033,12 +1034,12 @@ static void test_place_refusals(void)
     int64_t total = 5, worst = 5;
     int32_t at[2];
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_COUNT, 4, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "placement 4 of 4 ranks a node: 0 to 3 and at least 1");
+    CHECK_TEXT(why.text, "kind is 4 (0 to 3), per_node is 4 (at least 1)");
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 0, &why), DPAR_E_ARG);
     CHECK_INT(best_of(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
+    CHECK_TEXT(why.text, "kind is 0 (0 to 3), per_node is 0 (at least 1)");
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
+    CHECK_TEXT(why.text, "per_node is 3, which does not divide 16 ranks");
     c = cart_of(2, 2, 9, 1, 0);
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 18, &why), DPAR_OK);
     c = cart_of(3, 3, 3, 4, 0);
@@ -1046,8 +1047,7 @@ static void test_place_refusals(void)
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_HILBERT, 8, &why), DPAR_OK);
     s.block[2] = -1;
     CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 2 has a block of -1 and a halo of 1 cells of 1 bytes: none may be "
-                         "negative");
+    CHECK_TEXT(why.text, "axis 2: block -1, width 1 or bytes 1 is negative");
     s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
     CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_OK);
     s = edges(DPAR_STENCIL_BOX);

@@ -35,18 +35,18 @@ static void test_cover_vectors(void)
     CHECK_TEXT(why.text, "1 elements are in no box: the first is 0");
     box[3].hi[0] = 2;
     CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "boxes 2 and 3 both have 1 elements");
+    CHECK_TEXT(why.text, "boxes 2 and 3 overlap in 1 elements");
     box[0].hi[0] = 5;
     CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "box 0 is not inside: indices 3 to 4 of a dim of 4");
+    CHECK_TEXT(why.text, "box 0: indices 3 to 4 are not all inside a dim of 4");
     CHECK_INT(dpar_box_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
-    CHECK_TEXT(why.text, "1 elements are in no box: the first has indices (0, 0, 0) in dims 0 to 2");
+    CHECK_TEXT(why.text, "1 elements are in no box: the first is (0, 0, 0) in dims 0 to 2");
     CHECK_INT(dpar_box_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "4 boxes of 7 dims: at least 0, and 0 to 6 dims");
+    CHECK_TEXT(why.text, "n is 4 (at least 0), dims is 7 (0 to 6)");
     CHECK_INT(dpar_box_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "4 boxes of -1 dims: at least 0, and 0 to 6 dims");
+    CHECK_TEXT(why.text, "n is 4 (at least 0), dims is -1 (0 to 6)");
     CHECK_INT(dpar_box_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "-4 boxes of 1 dims: at least 0, and 0 to 6 dims");
+    CHECK_TEXT(why.text, "n is -4 (at least 0), dims is 1 (0 to 6)");
     box[0].lo[0] = -4; /* an extent of it */
     CHECK_INT(dpar_box_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "extent[0] = -4 is negative");
@@ -62,7 +62,7 @@ static void test_cover_limits(void)
     memset(box, 0, sizeof box); /* of 0 dims: one element, in each */
     CHECK_INT(dpar_box_cover(0, NULL, box, 1, order, NULL), DPAR_OK);
     CHECK_INT(dpar_box_cover(0, NULL, box, 2, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "boxes 0 and 1 both have 1 elements");
+    CHECK_TEXT(why.text, "boxes 0 and 1 overlap in 1 elements");
     box[0].dims = DPAR_MAX_DIMS;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         box[0].hi[d] = 1;
@@ -72,7 +72,7 @@ static void test_cover_limits(void)
     CHECK_INT(dpar_box_cover(2, none, NULL, 0, order, NULL), DPAR_OK);
     box[0] = box2(0, 4, 0, 1);
     CHECK_INT(dpar_box_cover(2, none, box, 1, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "box 0 is not inside: indices 0 to 0 of a dim of 0");
+    CHECK_TEXT(why.text, "box 0: indices 0 to 0 are not all inside a dim of 0");
 }
 
 /* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */
@@ -184,16 +184,16 @@ static void test_cover_tilings(void)
                 box[b].hi[d] = box[a].lo[d] + 1;
             }
             CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
-            CHECK(strstr(why.text, "both have 1 elements") != NULL);
+            CHECK(strstr(why.text, "overlap in 1 elements") != NULL);
         }
         box[b] = swap;
         box[b].hi[dims - 1]--; /* a row is missing */
         CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
-        CHECK(strstr(why.text, "both") == NULL);
+        CHECK(strstr(why.text, "overlap") == NULL);
         box[b] = swap;
         box[b].hi[0] = extent[0] + 1;
         CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
-        CHECK(strstr(why.text, "not inside") != NULL);
+        CHECK(strstr(why.text, "not all inside") != NULL);
     }
 }
 

@@ -342,10 +342,10 @@ static void test_refusals(void)
     int32_t n = 77;
     dpar_why why;
     CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "parameter 1 has -1 elements");
+    CHECK_TEXT(why.text, "parameter 1 has a negative count, -1");
     CHECK_INT(dpari_flat_init(&f, 3, numel, 0, 2, start, &why), DPAR_E_ARG);
     CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 0, start, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "3 parameters of at least 0, aligned to 4 for 0 ranks, each at least 1");
+    CHECK_TEXT(why.text, "params 3 must be at least 0, align 4 and ranks 0 at least 1");
     CHECK_INT(dpari_flat_init(&f, -1, numel, 4, 1, start, &why), DPAR_E_ARG);
     numel[1] = INT64_C(1) << 62;
     CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_RANGE);
@@ -362,8 +362,7 @@ static void test_refusals(void)
     numel[1] = 4;
     how = megatron(-1, 4);
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text,
-               "3 parameters in buckets of -1 for 4 ranks, aligned to 64: none may be negative");
+    CHECK_TEXT(why.text, "params 3, size -1, ranks 4, align 64, first or multiple is negative");
     how = megatron(8, -4);
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     how = megatron(8, INT32_MAX);

@@ -442,49 +442,48 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, 0, NULL), status);                \
     } while (0)
     REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
-            "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
-#define GRID(dims, axes)                                                                           \
-    "a grid of " dims " dims on 6 ranks along " axes " axes: dpar_layout_init makes it"
+            "grid has 0 dims, 0 ranks and 0 axes: use dpar_layout_init");
+#define GRID(dims, axes) "grid has " dims " dims, 6 ranks and " axes " axes: use dpar_layout_init"
     REFUSED(h.grid.dims = 9, DPAR_E_ARG, GRID("9", "2"));
     REFUSED(h.grid.dims = -1, DPAR_E_ARG, GRID("-1", "2"));
     REFUSED(h.grid.mesh.axes = -1, DPAR_E_ARG, GRID("2", "-1"));
     REFUSED(h.grid.mesh.axes = DPAR_MAX_AXES + 1, DPAR_E_ARG, GRID("2", "9"));
-    REFUSED(h.grid.extent[0] = -3, DPAR_E_RANGE, "dim 0 has -3 cells: 0 to 2^60");
-    REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
+    REFUSED(h.grid.extent[0] = -3, DPAR_E_RANGE, "dim 0 has -3 cells: must be 0 to 2^60");
+    REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: each must be 0 to 2^60");
     REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
-            "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");
+            "dim 0 has halos of 0 and 1152921504606846977: each must be 0 to 2^60");
     REFUSED(h.low[1] = 128, DPAR_E_RANGE,
-            "dim 1 has halos of 128 and 0 around 8 points: 16 times round at most");
+            "dim 1 has halos of 128 and 0, 16 times its 8 points or more");
     REFUSED(h.low[1] = INT64_MAX, DPAR_E_RANGE,
-            "dim 1 has halos of 9223372036854775807 and 0: 0 to 2^60 are possible");
-    REFUSED(h.high[1] = -2, DPAR_E_RANGE, "dim 1 has halos of 0 and -2: 0 to 2^60 are possible");
-    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row is 0 or 1, not 2; shift -1 to 1, not 0");
-    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not -2");
-    REFUSED(h.on_row = 1;
-            h.high[0] = 6, DPAR_E_RANGE, "a halo of 6 over the fold, behind it there are 5 rows");
-    REFUSED(h.grid.axis[0].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
-            "axis 0 cuts dim 0 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
-            "RAGGED)");
-    REFUSED(h.shape = 3, DPAR_E_ARG, "shape 3: there are stars, edges and boxes");
-    REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
-    REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
-    REFUSED(h.grid.axis[1].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
-            "axis 1 cuts dim 1 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
-            "RAGGED)");
-    REFUSED(h.folds = 2, DPAR_E_ARG, "folds 2, cube 0: each is 0 or 1");
-    REFUSED(h.cube = 1 << 30, DPAR_E_ARG, "folds 1, cube 1073741824: each is 0 or 1");
-    REFUSED(h.fold = 1, DPAR_E_ARG, "dim 1 folds, dim 1 is mirrored: a later one of 2 dims");
-    REFUSED(h.mirror = 2, DPAR_E_ARG, "dim 0 folds, dim 2 is mirrored: a later one of 2 dims");
+            "dim 1 has halos of 9223372036854775807 and 0: each must be 0 to 2^60");
+    REFUSED(h.high[1] = -2, DPAR_E_RANGE, "dim 1 has halos of 0 and -2: each must be 0 to 2^60");
+    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row is 2 (0 or 1), shift is 0 (-1 to 1)");
+    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 (0 or 1), shift is -2 (-1 to 1)");
+    REFUSED(h.on_row = 1; h.high[0] = 6, DPAR_E_RANGE,
+                          "a halo over the fold or a pole needs 6 rows, but there are 5");
+    REFUSED(
+        h.grid.axis[0].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
+        "axis 0 cuts dim 0 by rule 7: a halo needs contiguous blocks (CHUNK, EVEN, FLOOR, RAGGED)");
+    REFUSED(h.shape = 3, DPAR_E_ARG, "shape is 3, which is no DPAR_STENCIL_x");
+    REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, but the grid has only 2 dims");
+    REFUSED(h.points[0] = 3, DPAR_E_ARG, "points[0] is 3, which is no DPAR_HALO_AT_x");
+    REFUSED(
+        h.grid.axis[1].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
+        "axis 1 cuts dim 1 by rule 7: a halo needs contiguous blocks (CHUNK, EVEN, FLOOR, RAGGED)");
+    REFUSED(h.folds = 2, DPAR_E_ARG, "folds is 2, cube is 0: each must be 0 or 1");
+    REFUSED(h.cube = 1 << 30, DPAR_E_ARG, "folds is 1, cube is 1073741824: each must be 0 or 1");
+    REFUSED(h.fold = 1, DPAR_E_ARG, "fold is 1, mirror is 1: need 0 <= fold < mirror < 2");
+    REFUSED(h.mirror = 2, DPAR_E_ARG, "fold is 0, mirror is 2: need 0 <= fold < mirror < 2");
     REFUSED(h.periodic = 0, DPAR_E_ARG,
-            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
+            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
     REFUSED(h.periodic = 3, DPAR_E_ARG,
-            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
-    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not 2");
-    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is 0 or 1, not -1; shift -1 to 1, not 0");
-    REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over the fold, behind it there are 6 rows");
-    REFUSED(h.grid.extent[1] = 1;
-            h.low[1] = 16, DPAR_E_RANGE,
-            "dim 1 has halos of 16 and 0 around 1 points: 16 times round at most");
+            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
+    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 (0 or 1), shift is 2 (-1 to 1)");
+    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is -1 (0 or 1), shift is 0 (-1 to 1)");
+    REFUSED(h.high[0] = 7, DPAR_E_RANGE,
+            "a halo over the fold or a pole needs 7 rows, but there are 6");
+    REFUSED(h.grid.extent[1] = 1; h.low[1] = 16, DPAR_E_RANGE,
+                                  "dim 1 has halos of 16 and 0, 16 times its 1 points or more");
     h = good;
     h.low[0] = 6 * 1000; /* nothing goes round here */
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
@@ -495,7 +494,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     h.periodic = 6;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
+    CHECK_TEXT(why.text, "dim 1 (fold) must not be periodic, a later dim 2 (mirror) must");
     CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_TRANSFER_SEND, 0, NULL),

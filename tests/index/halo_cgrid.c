@@ -499,10 +499,10 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-#define SAME "a partner is a field of the same cubed sphere: same grid, mesh and owners"
+#define SAME "partner must be on the same cubed sphere: same grid, periodic and owner"
 #define POINTS(a, b, c)                                                                            \
-    "a cubed sphere with points " a " along dim 0, " b " along y, " c                              \
-    " along x: faces of cells along y or x; of corners of cells two would be nobody's"
+    "a cubed sphere with points " a " in dim 0, " b " in y, " c                                    \
+    " in x: must be AT_CELLS in dim 0 and in y or x (two corners have no owner)"
     for (d = 0; d < 3; d++) {
         p[d] = dpar_shard(d);
     }
@@ -514,15 +514,14 @@ static void test_refusals(void)
     REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL), DPAR_OK),
             DPAR_E_ARG, SAME);
     REFUSED(v.points[1] = DPAR_HALO_AT_HIGH_FACES, DPAR_E_ARG,
-            "points 1 along dim 2, the partner's 2 along dim 1: those of y and x are exchanged");
-    REFUSED(v.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
+            "points is 1 in dim 2, but the partner's is 2 in dim 1: they must be equal");
+    REFUSED(v.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: each must be 0 to 2^60");
     h = grid[0];
     h.partner = NULL;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK); /* its boxes are known */
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-               "no partner");
+               "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
 }
 
 int main(void)

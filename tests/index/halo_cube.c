@@ -241,16 +241,16 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);                                          \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-#define CUBE(dims) "a cubed sphere of " dims " dims: at least 3, 6 faces first, the last two equal"
-#define DIM(d, n) "dim " d " of a cubed sphere: not periodic, no window, halos to " n
+#define CUBE(dims) "a cubed sphere of " dims " dims: needs at least 3, with extents 6, ..., N, N"
+#define DIM(d, n) "dim " d " of a cubed sphere cannot be periodic, have windows or halos over " n
 #define POINTS(a, b, c)                                                                            \
-    "a cubed sphere with points " a " along dim 0, " b " along y, " c                              \
-    " along x: faces of cells along y or x; of corners of cells two would be nobody's"
+    "a cubed sphere with points " a " in dim 0, " b " in y, " c                                    \
+    " in x: must be AT_CELLS in dim 0 and in y or x (two corners have no owner)"
     REFUSED(h.grid.dims = 2, CUBE("2"));
     REFUSED(h.grid.extent[0] = 5, CUBE("3"));
     REFUSED(h.grid.extent[2] = 5, CUBE("3"));
-    REFUSED(h.folds = 1; h.mirror = 1; h.periodic = 2, "a cubed sphere has no folds and no poles");
-    REFUSED(h.poles = 1; h.mirror = 2; h.periodic = 4, "a cubed sphere has no folds and no poles");
+    REFUSED(h.folds = 1; h.mirror = 1; h.periodic = 2, "a cubed sphere cannot have folds or poles");
+    REFUSED(h.poles = 1; h.mirror = 2; h.periodic = 4, "a cubed sphere cannot have folds or poles");
     REFUSED(h.low[0] = 1, DIM("0", "0"));
     REFUSED(h.high[0] = 1, DIM("0", "0"));
     REFUSED(h.low[1] = 5, DIM("1", "4"));

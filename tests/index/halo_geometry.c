@@ -345,7 +345,7 @@ static void test_sync_refusals(void)
     h.low[0] = 1;
     h.points[0] = DPAR_HALO_AT_LOW_FACES;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 0: no room for the other face of a block, halos of 1 and 0");
+    CHECK_TEXT(why.text, "dim 0: SYNC needs a halo for the other face, but they are 1 and 0");
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_OK);
     h.points[0] = DPAR_HALO_AT_HIGH_FACES;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC, &why), DPAR_OK);
@@ -354,7 +354,7 @@ static void test_sync_refusals(void)
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC_ADJOINT, &why),
               DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, 4, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "direction 1, mode 4: 0 or 1, 0 to 3");
+    CHECK_TEXT(why.text, "direction is 1 (0 or 1), mode is 4 (0 to 3)");
 }
 
 /* ---- the sweep of facts/halo.md 4.5 ---------------------------------------------------------- */
@@ -405,33 +405,36 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-    REFUSED(h.poles = 4, DPAR_E_ARG, "poles 4 and pole_rows 1: each a subset of 3, of poles");
-    REFUSED(h.poles = 2, DPAR_E_ARG, "poles 2 and pole_rows 1: each a subset of 3, of poles");
-    REFUSED(h.poles = 0, DPAR_E_ARG, "poles 0 and pole_rows 1: each a subset of 3, of poles");
-    REFUSED(h.folds = 1, DPAR_E_ARG, "the end of dim 0 has a fold and a pole");
+    REFUSED(h.poles = 4, DPAR_E_ARG, "poles is 4 (0 to 3), pole_rows is 1 (only bits of poles)");
+    REFUSED(h.poles = 2, DPAR_E_ARG, "poles is 2 (0 to 3), pole_rows is 1 (only bits of poles)");
+    REFUSED(h.poles = 0, DPAR_E_ARG, "poles is 0 (0 to 3), pole_rows is 1 (only bits of poles)");
+    REFUSED(h.folds = 1, DPAR_E_ARG, "dim 0 has both a fold and a pole at its high end");
     REFUSED(h.periodic = 0, DPAR_E_ARG,
-            "dim 0 ends at poles, dim 1 goes round them: a later one, periodic, the first is not");
+            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
     REFUSED(h.periodic = 3, DPAR_E_ARG,
-            "dim 0 ends at poles, dim 1 goes round them: a later one, periodic, the first is not");
+            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
     REFUSED(h.fold = 1, DPAR_E_ARG,
-            "dim 1 ends at poles, dim 1 goes round them: a later one, periodic, the first is not");
+            "dim 1 (fold) must not be periodic, a later dim 1 (mirror) must");
     REFUSED(h.fold = -1, DPAR_E_ARG,
-            "dim -1 ends at poles, dim 1 goes round them: a later one, periodic, the first is not");
+            "dim -1 (fold) must not be periodic, a later dim 1 (mirror) must");
     REFUSED(h.mirror = 2, DPAR_E_ARG,
-            "dim 0 ends at poles, dim 2 goes round them: a later one, periodic, the first is not");
-    REFUSED(h.grid.extent[1] = 7, DPAR_E_ARG, "7 columns around a pole: an even number is needed");
-    REFUSED(h.low[0] = 6, DPAR_E_RANGE, "a halo of 6 over a pole, behind it there are 5 rows");
+            "dim 0 (fold) must not be periodic, a later dim 2 (mirror) must");
+    REFUSED(h.grid.extent[1] = 7, DPAR_E_ARG, "7 columns around a pole: the number must be even");
+    REFUSED(h.low[0] = 6, DPAR_E_RANGE,
+            "a halo over the fold or a pole needs 6 rows, but there are 5");
     REFUSED(h.poles = 1; h.folds = h.on_row = 1;
-            h.high[0] = 5, DPAR_E_RANGE, "a halo of 5 over a pole, behind it there are 4 rows");
-    REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over a pole, behind it there are 6 rows");
-    REFUSED(h.owner = bad, DPAR_E_ARG, "block 3 belongs to -2: a rank, or -1");
+            h.high[0] = 5, DPAR_E_RANGE,
+            "a halo over the fold or a pole needs 5 rows, but there are 4");
+    REFUSED(h.high[0] = 7, DPAR_E_RANGE,
+            "a halo over the fold or a pole needs 7 rows, but there are 6");
+    REFUSED(h.owner = bad, DPAR_E_ARG, "owner[3] is -2: must be a rank or -1");
     REFUSED(h.owner = two; h.grid.mesh.first_rank = 1, DPAR_E_ARG,
-                           "owners of a mesh from 1 to 6: it must count from 0 on");
+                           "owner needs a mesh of ranks 0, 1, ..., not of 1 to 6");
     h = good;
     h.owner = two;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, 0, &why), DPAR_OK);
     CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_TRANSFER_RECV, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 1 owns 2 blocks: one at most");
+    CHECK_TEXT(why.text, "rank 1 owns 2 blocks, more than one");
 }
 
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */

@@ -113,8 +113,9 @@ static void page_of(const char *svg)
 
 int main(void)
 {
-    static const int64_t extent[3] = {12, 20, 9};
-    static const int32_t one[3] = {3, 1, 1}, two[3] = {2, 3, 1}, three[3] = {2, 2, 2};
+    static const int64_t extent[3] = {12, 20, 9}, low[2] = {2, 200};
+    static const int32_t one[3] = {3, 1, 1}, two[3] = {2, 3, 1}, three[3] = {2, 2, 2},
+                         row[2] = {1, 20};
     static const int32_t twice[6] = {0, 0, 1, 2, 3, 4};
     dpar_halo h;
     dpar_halo_draw_desc p;
@@ -148,10 +149,21 @@ int main(void)
         CHECK(fputs(text, f) >= 0);
         fclose(f);
     }
+    halo_of(&h, 2, low, row); /* blocks of 10, a halo of 40: the table is higher than the grid */
+    h.low[1] = h.high[1] = 40;
+    p.rank = 10;
+    dpar_text_init(&t, text, sizeof text);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK_INT(times(": receives"), 8);
+    page_of(text);
+    halo_of(&h, 2, extent, two);
+    h.periodic = 2;
+    h.folds = 1;
+    h.mirror = 1;
     p.rank = 6;
     t.used = 0;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "rank 6 has no points") != NULL);
+    CHECK(strstr(why.text, "rank 6 owns no points") != NULL);
     p.rank = 0;
     p.across = 2;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);

@@ -579,27 +579,26 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);                                          \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-    REFUSED(h.window[1].pad_low = 0, "8 outputs of 8 inputs: 7 to 7 are possible");
-    REFUSED(out.extent[1] = 9, "9 outputs of 8 inputs: 8 to 8 are possible");
-    REFUSED(out.dims = 1, "outputs of 1 dims, inputs of 2, or another mesh");
-    REFUSED(out.mesh.axis[0].size = 1, "outputs of 2 dims, inputs of 2, or another mesh");
-    REFUSED(out.axis[0].dim = 1,
-            "axis 0 cuts outputs otherwise than inputs, or not into single pieces");
+    REFUSED(h.window[1].pad_low = 0, "8 outputs of 8 inputs: must be 7 to 7");
+    REFUSED(out.extent[1] = 9, "9 outputs of 8 inputs: must be 8 to 8");
+    REFUSED(out.dims = 1, "outputs has 1 dims, grid has 2, or their meshes differ");
+    REFUSED(out.mesh.axis[0].size = 1, "outputs has 2 dims, grid has 2, or their meshes differ");
+    REFUSED(out.axis[0].dim = 1, "axis 0 must cut outputs and grid alike, into contiguous blocks");
     REFUSED(out.axis[1].rule = DPAR_SPLIT_CYCLIC,
-            "axis 1 cuts outputs otherwise than inputs, or not into single pieces");
+            "axis 1 must cut outputs and grid alike, into contiguous blocks");
     REFUSED(out.axis[1].kind = DPAR_PLACEMENT_REPLICATE,
-            "axis 1 cuts outputs otherwise than inputs, or not into single pieces");
-    REFUSED(h.points[1] = 1, "dim 1 has a window: its points are cells");
+            "axis 1 must cut outputs and grid alike, into contiguous blocks");
+    REFUSED(h.points[1] = 1, "dim 1 has a window: points must be AT_CELLS");
     REFUSED(h.window[1].kind = DPAR_WINDOW_NEIGHBOURHOOD;
-            h.periodic = 2, "dim 1 is periodic: let a convolution be its neighbourhood");
-    REFUSED(h.window[1].kind = 4, "windows of kind 4 do not exist");
-    REFUSED(h.outputs = NULL; h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
-                              "an interpolation has as many outputs as its caller says");
+            h.periodic = 2, "a neighbourhood in periodic dim 1: use a convolution instead");
+    REFUSED(h.window[1].kind = 4, "window kind 4 does not exist");
+    REFUSED(h.outputs = NULL;
+            h.window[1].kind = DPAR_WINDOW_INTERPOLATION, "an interpolation needs outputs");
     REFUSED(h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
-            "an interpolation of 3 taps: 1 or an even number");
+            "an interpolation's kernel is 3: must be 1 or even");
     REFUSED(h.outputs = NULL; h.grid.extent[1] = 1;
             h.window[1].pad_low = h.window[1].pad_high = 0,
-            "a kernel that reaches over 3 of 1 inputs and 0 of padding");
+            "the kernel spans 3, more than 1 inputs and 0 of padding");
     h = good;
     h.outputs = NULL;
     h.periodic = 2;
@@ -611,7 +610,7 @@ static void test_refusals(void)
     h.window[1] = good.window[1];
     h.window[1].pad_low = 128;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "dim 1: windows reach 128 around 8 points: 16 times round at most");
+    CHECK_TEXT(why.text, "dim 1: windows reach 128, 16 times its 8 points or more");
     h.window[1].pad_low = 0;
     h.window[1].dilation = 64;
     h.window[1].pad_high = 127;
@@ -623,22 +622,22 @@ static void test_refusals(void)
     CHECK_INT(dpari_window_check(&v, 4, 11, NULL), DPAR_OK);
     CHECK_INT(dpari_window_check(&v, 4, 13, NULL), DPAR_OK);
     CHECK_INT(dpari_window_check(&v, 4, 14, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "14 outputs of 4 inputs: 11 to 13 are possible");
+    CHECK_TEXT(why.text, "14 outputs of 4 inputs: must be 11 to 13");
     CHECK_INT(dpari_window_check(&v, 4, 10, &why), DPAR_E_ARG);
     CHECK_INT(dpar_window_outputs(&v, 0, &m, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "no outputs: 0 inputs, stride 3, 0 of padding cut off");
+    CHECK_TEXT(why.text, "no outputs are left: 0 inputs, stride 3, 0 of padding");
     CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_INTERPOLATION;
     CHECK_INT(dpari_window_check(&v, 4, 0, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "interpolation of 4 inputs to 0: 1 to 2^30 each");
+    CHECK_TEXT(why.text, "4 inputs, 0 outputs: an interpolation has 1 to 2^30");
     CHECK_INT(dpari_window_check(&v, 4, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_NEIGHBOURHOOD;
     v.dilation = 2;
     CHECK_INT(dpar_window_outputs(&v, 3, &m, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "3 inputs, each 2-th of them: fewer than 2 keys");
+    CHECK_TEXT(why.text, "3 inputs with dilation 2 have fewer than 2 keys");
     v.dilation = 4097;
     CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "a neighbourhood with dilation 4097: at most 4096");
+    CHECK_TEXT(why.text, "a neighbourhood's dilation is 4097: at most 4096");
     v.dilation = 4096;
     CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_OK);
     v.dilation = 2;

@@ -192,8 +192,7 @@ static void test_ulysses(void)
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpar_split_init(&h, DPAR_SPLIT_EVEN, 64, 3, 0, NULL), DPAR_OK);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_TEXT(why.text,
-                   "rank 0 of 4 sequence parts and 3 head parts, 1 elements a token and head");
+        CHECK_TEXT(why.text, "rank 0, sequence in 4 parts, heads in 3 (must be equal), width 1");
     }
 }
 
@@ -377,11 +376,13 @@ static void test_refusals(void)
     CHECK_INT(dpar_vocab_init(&v, 1, 0, INT64_MAX, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_vocab_init(&v, 32000, 16, 64, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text,
-               "32000 and 64 rows do not split evenly over 3 ranks: pad to a multiple of them");
+               "32000 and 64 rows do not split evenly over 3 ranks: choose another multiple");
     memset(&s, 0, sizeof s);
     s.layers = 10;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "10 layers on 0 stages of 1 chunks");
+    CHECK_TEXT(
+        why.text,
+        "layers 10, first_layers or last_layers is negative, or stages 0 or chunks 1 below 1");
     s.stages = 2;
     CHECK_INT(dpar_stage_layers(&s, 2, 0, &lo, &hi, &why), DPAR_E_ARG);
     CHECK_INT(dpar_stage_layers(&s, -1, 0, &lo, &hi, &why), DPAR_E_ARG);
@@ -392,7 +393,7 @@ static void test_refusals(void)
     s.first_layers = 4;
     s.last_layers = 4; /* two layers are left, no stage is */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "first=4 and last=4 of 10 layers on 2 stages");
+    CHECK_TEXT(why.text, "first_layers=4 and last_layers=4 do not fit 10 layers on 2 stages");
     s.stages = 1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     s.stages = 4;

@@ -84,21 +84,21 @@ static void test_cart(void)
     REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "not 9");
     g.dims = 2, g.cells[0] = 0, g.cells[1] = 4;
     parts[0] = parts[1] = 0;
-    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "axis 0 has 0 cells");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "dim 0: cells is 0");
     g.cells[0] = 4, g.weight[1] = -1;
-    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "of weight -1");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "weight is -1");
     for (i = -1; i <= DPAR_MAPPING_COUNT; i += DPAR_MAPPING_COUNT + 1) {
-        REFUSED(dpar_mapping_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "placement");
+        REFUSED(dpar_mapping_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "kind is");
     }
-    REFUSED(dpar_mapping_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "of 0 ranks a node");
+    REFUSED(dpar_mapping_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "per_node is 0");
     REFUSED(dpar_mapping_init(&place, &cart, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE, "");
     memset(&s, 0, sizeof s);
     s.shape = 99;
-    REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, &why), DPAR_E_ARG, "shape 99");
+    REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, &why), DPAR_E_ARG, "shape is 99");
     s.shape = DPAR_STENCIL_STAR;
     s.bytes = 8;
     s.block[0] = s.block[1] = s.width[0] = s.width[1] = 1;
-    REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "of 0 ranks a node");
+    REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "per_node is 0");
     s.bytes = 0; /* messages count, not bytes */
     REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
     s.bytes = 8;
@@ -159,15 +159,15 @@ static void test_layout(void)
     p[0] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 2);
     p[0].source = 2;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG,
-            "source 2: it is one of the 2");
+            "source is 2: must be one of the 2");
     p[0].source = -1;
-    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "source -1");
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "source is -1");
     p[0] = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "axis 0: RAGGED needs cuts");
     p[0].cuts = cuts;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_DIVIDE, "the cuts end at 7");
     cuts[1] = -1;
-    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "cuts ascend");
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "but cuts[1] is only -1");
     p[0] = dpar_replicate();
     p[0].kind = DPAR_PLACEMENT_REPLICATE - 1;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "does not exist");
@@ -215,7 +215,7 @@ static void test_redistribute(void)
     /* partial sums that go to a mesh of fewer axes, or to an axis that is not partial */
     from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
     to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
-    REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "a partial one must stay");
+    REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "an old one must stay");
     to = layout_of(&small, 2, extent, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&from, &to, NULL), DPAR_OK);
     /* more elements than 2^63 - 1: the totals say that many */
@@ -263,9 +263,9 @@ static void test_cover(void)
     }
     CHECK_INT(dpar_box_cover(3, extent, box, 1, order, NULL), DPAR_OK);
     box[0].lo[1] = -1;
-    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "is not inside");
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "not all inside");
     box[0].lo[1] = 0, box[0].hi[2] = 5;
-    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "is not inside");
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "not all inside");
     extent[0] = extent[1] = extent[2] = large;
     REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_RANGE, "more than 2^63 - 1");
 }
@@ -293,7 +293,7 @@ static void test_route(void)
     for (room = 2; room < 200; room++) { /* where the search has too little room at any place */
         q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
-        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "is too small") != NULL));
         CHECK(!made || k == DPAR_OK); /* and more room is no harm */
         made = made || k == DPAR_OK;
     }
@@ -303,7 +303,7 @@ static void test_route(void)
     for (room = 2, made = 0; room < 200; room++) {
         q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
-        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "is too small") != NULL));
         made += k == DPAR_OK;
     }
     CHECK(made > 0 && made < 198);
@@ -319,7 +319,7 @@ static void test_route(void)
         for (room = 2, made = 0; room < 200; room++) {
             q.node_capacity = room;
             k = dpar_route_plan(&q, steps, 10, &count, &why);
-            CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+            CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "is too small") != NULL));
             made += k == DPAR_OK;
         }
         CHECK(made > 0 && made < 198);
@@ -329,35 +329,35 @@ static void test_route(void)
     for (room = 2, made = 0; room < 200; room++) {
         q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
-        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "is too small") != NULL));
         made += k == DPAR_OK;
     }
     CHECK(made > 0 && made < 198);
     q.node_capacity = 1;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "1 nodes");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "node_capacity is 1");
     q.node_capacity = 200, q.step_cost = -1;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs -1");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost is -1");
     q.step_cost = INT64_C(1) << 31;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs 21474");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost is 21474");
     q.step_cost = 0;
     to = layout_of(&m, 1, extent, dpar_shard(0), dpar_replicate());
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "one number of dims");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "number of dims");
     to = layout_of(&line, 2, extent, dpar_shard(0), dpar_replicate());
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "on one mesh");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "the same mesh");
     memset(steps, 0, sizeof steps);
     steps[0].kind = DPAR_ROUTE_STEP_ALL_GATHER, steps[0].axis = -1, steps[0].to = -1;
     REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis -1");
     steps[0].axis = 2;
     REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis 2");
     steps[0].axis = 0, steps[0].to = 2;
-    REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "to dim 2");
+    REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "or dim 2");
     for (k = 0; k < 4; k++) {
         static const int32_t wrong[4][2] = {{-1, 1}, {2, 1}, {0, -1}, {0, 2}};
         steps[0].kind = DPAR_ROUTE_STEP_SWAP, steps[0].axis = wrong[k][0],
         steps[0].to = wrong[k][1];
         if (k != 2) {
             REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG,
-                    "a step of");
+                    "the step's axis");
         } else { /* with no other axis: the step that gathers */
             CHECK_INT(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_OK);
             CHECK_INT(after.axis[0].kind, DPAR_PLACEMENT_REPLICATE);
@@ -382,11 +382,11 @@ static void test_flat_and_heads(void)
         how.first = -(k == 1), how.size = -(k == 2), how.ranks = -(k == 3);
         how.align = -(k == 4), how.multiple = -(k == 5);
         REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_ARG,
-                "none may be negative");
+                "multiple is negative");
     }
     how = fine;
     how.multiple = INT64_MAX, how.ranks = 2;
-    REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE, "pass 2^63");
+    REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE, "exceed");
     how = fine; /* the end of the buffer passes 2^62 when it is rounded up */
     numel[0] = (INT64_C(1) << 62) - 1;
     how.multiple = 5;
@@ -401,7 +401,8 @@ static void test_flat_and_heads(void)
         wrong.layers = k == 0 ? -1 : 8;
         wrong.stages = k == 1 ? 0 : 2;
         wrong.chunks = -(k == 2), wrong.first_layers = -(k == 3), wrong.last_layers = -(k == 4);
-        REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG, "layers on");
+        REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG,
+                "first_layers or last_layers is negative");
     }
 }
 
@@ -413,7 +414,7 @@ static void test_ulysses(void)
     CHECK_INT(dpar_split_init(&seq, DPAR_SPLIT_CHUNK, INT64_C(1) << 40, 4, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_split_init(&heads, DPAR_SPLIT_CHUNK, 8, 4, 0, NULL), DPAR_OK);
     REFUSED(dpari_ulysses_counts(&seq, &heads, 0, INT64_C(1) << 30, n[0], n[1], n[2], n[3], &why),
-            DPAR_E_RANGE, "pass 2^63");
+            DPAR_E_RANGE, "exceed");
 }
 
 static void test_context(void)
@@ -459,14 +460,16 @@ static void test_window(void)
     int64_t n;
     memset(&v, 0, sizeof v);
     v.kernel = 3, v.kind = -1;
-    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "windows of kind -1");
+    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "window kind -1");
     v.kind = 4;
-    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "windows of kind 4");
+    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "window kind 4");
     v.kind = DPAR_WINDOW_INTERPOLATION, v.kernel = 2;
     CHECK_INT(dpari_window_check(&v, 1 << 20, 1, &why), DPAR_OK);
-    REFUSED(dpari_window_check(&v, 0, 1, &why), DPAR_E_RANGE, "interpolation of 0 inputs to 1:");
+    REFUSED(dpari_window_check(&v, 0, 1, &why), DPAR_E_RANGE,
+            "0 inputs, 1 outputs: an interpolation");
     REFUSED(dpari_window_check(&v, (INT64_C(1) << 30) + 1, 1, &why), DPAR_E_RANGE, "interpolation");
-    REFUSED(dpari_window_check(&v, 1, 0, &why), DPAR_E_RANGE, "interpolation of 1 inputs to 0:");
+    REFUSED(dpari_window_check(&v, 1, 0, &why), DPAR_E_RANGE,
+            "1 inputs, 0 outputs: an interpolation");
     REFUSED(dpari_window_check(&v, 1, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE, "interpolation");
 }
 
@@ -507,7 +510,7 @@ static void test_halo(void)
     dpar_why why;
     int64_t extent[2] = {8, 8};
     int32_t owner[6] = {0, 1, 2, 3, 4, 5};
-    REFUSED(dpar_halo_check(NULL, &why), DPAR_E_ARG, "no halo: NULL");
+    REFUSED(dpar_halo_check(NULL, &why), DPAR_E_ARG, "the halo is NULL");
     wrong = h;
     wrong.grid.extent[1] = (INT64_C(1) << 60) + 1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_RANGE, "dim 1 has 115");
@@ -515,29 +518,29 @@ static void test_halo(void)
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_RANGE, "dim 1 has -1 cells");
     wrong = h;
     wrong.points[1] = DPAR_HALO_AT_CELLS - 1;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "points -1 do not exist");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "points[1] is -1");
     wrong.points[1] = DPAR_HALO_AT_HIGH_FACES + 1;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "do not exist");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "is no DPAR_HALO_AT_x");
     wrong = h;
     wrong.folds = 1, wrong.fold = -1, wrong.mirror = 1, wrong.periodic = 2;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "dim -1 folds");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "fold is -1");
     wrong = h; /* owners count from the mesh's first rank */
     wrong.owner = owner;
     wrong.grid.mesh.first_rank = 1;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "it must count from 0 on");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "ranks 0, 1, ..., not of");
     wrong = h;
     wrong.owner = owner;
     wrong.grid.mesh.axis[0].stride = 4;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "owners of a mesh from 0 to 5");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "not of 0 to 5");
     /* outputs that are cut otherwise: by another dim, or not in one piece */
     out = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     wrong = h;
     wrong.outputs = &out;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
     out = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 1), dpar_shard(1));
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
     out = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
     { /* both axes cut dim 0: in this order, and in that; and one that cuts nothing */
         dpar_placement p[2];
         p[0] = p[1] = dpar_shard(0);
@@ -546,7 +549,7 @@ static void test_halo(void)
         wrong.outputs = &out;
         p[0].order = 1, p[1].order = 0;
         CHECK_INT(dpar_layout_init(&out, &m, 2, extent, p, NULL), DPAR_OK);
-        REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+        REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
         wrong.grid = out = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
         CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
         h = halo_of(&m, 8);
@@ -590,10 +593,10 @@ static void test_halo(void)
     wrong.window[0].kernel = 3;
     CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
     /* walks */
-    REFUSED(dpar_halo_first(&w, &h, 0, 2, 0, &why), DPAR_E_ARG, "direction 2");
-    REFUSED(dpar_halo_first(&w, &h, 0, -1, 0, &why), DPAR_E_ARG, "direction -1");
-    REFUSED(dpar_halo_first(&w, &h, 0, 0, -1, &why), DPAR_E_ARG, "mode -1");
-    REFUSED(dpar_halo_first(&w, &h, 0, 0, 4, &why), DPAR_E_ARG, "mode 4");
+    REFUSED(dpar_halo_first(&w, &h, 0, 2, 0, &why), DPAR_E_ARG, "direction is 2");
+    REFUSED(dpar_halo_first(&w, &h, 0, -1, 0, &why), DPAR_E_ARG, "direction is -1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, -1, &why), DPAR_E_ARG, "mode is -1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, 4, &why), DPAR_E_ARG, "mode is 4");
     owner[1] = 0;
     wrong = h;
     wrong.owner = owner;
@@ -605,14 +608,14 @@ static void test_halo(void)
     u = cube_of(8);
     v = u;
     u.points[2] = DPAR_HALO_AT_LOW_FACES;
-    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
+    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs (u, v)");
     u.points[2] = DPAR_HALO_AT_CELLS, u.points[1] = DPAR_HALO_AT_LOW_FACES;
-    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
+    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs (u, v)");
     v.points[2] = DPAR_HALO_AT_LOW_FACES;
     u.partner = &v;
     CHECK_INT(dpar_halo_check(&u, NULL), DPAR_OK);
     v.window[1].kernel = 3;
-    REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "of a pair of fields has windows");
+    REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "a window, which excludes a partner");
     v.window[1].kernel = 0;
     v.periodic = 1;
     CHECK(dpar_halo_check(&u, &why) == DPAR_E_ARG);
@@ -639,11 +642,11 @@ static void test_picture(void)
     p.halo = NULL;
     REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
     p.halo = &h;
-    REFUSED(dpar_halo_draw(&t, &p, 1, &why), DPAR_E_ARG, "format 1");
+    REFUSED(dpar_halo_draw(&t, &p, 1, &why), DPAR_E_ARG, "format is 1");
     for (k = 0; k < 4; k++) {
         static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
         p.across = wrong[k][0], p.down = wrong[k][1];
-        REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "of a grid of 2 dims");
+        REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "but the grid has 2 dims");
     }
     p.across = p.down = 0;
     h.grid.dims = 0;

@@ -303,13 +303,15 @@ static void test_padding(void)
 {
     static const int32_t four = 4;
     static const int64_t five = 5;
-    static const int rows[] = {2, 2, 1, 0};
+    static const int rows[] = {2, 2, 1, 0}, begins[] = {0, 2, 4, 5};
     dpar_layout l = on(1, &four, 1, &five, dpar_shard(0), dpar_shard(0), dpar_shard(0));
-    int64_t shape;
+    int64_t shape, first;
     int32_t rank;
     for (rank = 0; rank < 4; rank++) {
         dpar_layout_local(&l, rank, &shape, NULL);
         CHECK_INT(shape, rows[rank]);
+        dpar_layout_local(&l, rank, NULL, &first);
+        CHECK_INT(first, begins[rank]);
     }
 }
 
@@ -329,14 +331,14 @@ static void test_refusals(void)
     p[0] = dpar_shard(2);
     p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0 shards dim 2, the array has 2 dims");
+    CHECK_TEXT(why.text, "axis 0 shards dim 2, but the array has 2 dims");
     mesh.size = 0;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a mesh of 2 axes and 0 ranks: dpar_mesh_init makes it");
+    CHECK_TEXT(why.text, "the mesh has 2 axes and 0 ranks: use dpar_mesh_init");
     mesh.size = 1;
     mesh.axes = -1;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a mesh of -1 axes and 1 ranks: dpar_mesh_init makes it");
+    CHECK_TEXT(why.text, "the mesh has -1 axes and 1 ranks: use dpar_mesh_init");
     mesh.axes = DPAR_MAX_AXES + 1;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
@@ -344,7 +346,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     p[0] = dpar_partial(DPAR_COPY);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0: op 0 is no reduction");
+    CHECK_TEXT(why.text, "axis 0: op 0 is not a reduction");
     p[0].kind = 9;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     p[0] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 0);
@@ -355,12 +357,12 @@ static void test_refusals(void)
     p[1] = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     p[1].cuts = cuts;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 1: RAGGED must be the first cut of its dim 0");
+    CHECK_TEXT(why.text, "axis 1: RAGGED must be the first cut of dim 0");
     p[0] = p[1];
     p[1] = dpar_shard(0);
     p[0].dim = 1;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "the cuts end at 6, dim 1 has 4 elements");
+    CHECK_TEXT(why.text, "the cuts end at 6, but dim 1 has 4 elements");
     CHECK(memcmp(&l, &before, sizeof l) == 0);
     p[0].dim = 0;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_OK);

@@ -159,7 +159,7 @@ static void test_refusals(void)
     memset(&m, 7, sizeof m);
     before = m;
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 10, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "the other axes' 4 ranks do not divide 10");
+    CHECK_TEXT(why.text, "the other axes make 4 ranks, which do not divide 10");
     CHECK(memcmp(&m, &before, sizeof m) == 0); /* written only on success */
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 12, &why), DPAR_OK);
     CHECK_INT(m.axis[1].size, 3);
@@ -263,8 +263,7 @@ static void test_megatron_groups(void)
     CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", wrong_size, DPAR_ORDER_FIRST_FASTEST, &why),
               DPAR_E_DIVIDE);
     CHECK_TEXT(why.text,
-               "axis 'pp' is 2 ranks 8 apart in one view and 4 ranks 4 apart in the other: "
-               "their groups differ");
+               "axis 'pp' has size 2, stride 8 in the mesh, 4, 4 in the view: their groups differ");
     CHECK_INT(dpari_mesh_agree(&m, &e, NULL), DPAR_OK); /* e is as it was */
     m = ordered("tp-cp-dp-pp", 2, 1, 2, 4);             /* C5 */
     groups(&m, set_of(&m, "dp", NULL, NULL), c5_dp);
@@ -533,17 +532,17 @@ static void test_ordered(void)
     CHECK_INT(dpar_mesh_init_from_order(&m, "-a--b,", " a, b  ", size, 0, &why), DPAR_OK);
     CHECK(m.axes == 2 && m.axis[1].stride == 1 && strcmp(m.axis[1].name, "b") == 0);
     CHECK_INT(dpar_mesh_init_from_order(&m, "long-long-long", "", size, 0, &why), DPAR_E_UNKNOWN);
-    CHECK_TEXT(why.text, "'long' of the order has no size");
+    CHECK_TEXT(why.text, "'long' is in the order, but has no size");
     CHECK_INT(dpar_mesh_init_from_order(&m, "a", "aa", size, 0, &why), DPAR_E_UNKNOWN);
     CHECK_INT(dpar_mesh_init_from_order(&m, "aa", "a", size, 0, &why), DPAR_E_UNKNOWN);
     CHECK_INT(
         dpar_mesh_init_from_order(&m, "a_word_of_34_characters__________x", "", size, 0, &why),
         DPAR_E_UNKNOWN); /* 32 of them are quoted */
-    CHECK_TEXT(why.text, "'a_word_of_34_characters_________' of the order has no size");
+    CHECK_TEXT(why.text, "'a_word_of_34_characters_________' is in the order, but has no size");
     CHECK_INT(dpar_mesh_init_from_order(&m, "a-b-b", "a b c", size, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'b' is in the order twice");
     CHECK_INT(dpar_mesh_init_from_order(&m, "c", "b c", size + 1, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "'b' has size 2 and is not in the order");
+    CHECK_TEXT(why.text, "'b' has size 2, but is not in the order");
     CHECK_INT(dpar_mesh_init_from_order(&m, "b", "a a b", size, 0, &why), DPAR_E_ARG);
     for (k = 0; k < 3; k++) {
         CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(8), size, 4, NULL), DPAR_OK);
@@ -552,7 +551,7 @@ static void test_ordered(void)
         /* a ninth name: it may not be left out, nor is there room for it */
         CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(9), size, 4, &why),
                   DPAR_E_ARG);
-        CHECK_TEXT(why.text, "'i' has size 3 and is not in the order");
+        CHECK_TEXT(why.text, "'i' has size 3, but is not in the order");
         size[8] = 1;
         CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(9), size, 4, &why),
                   DPAR_E_ARG);
@@ -608,12 +607,12 @@ static void test_more_refusals(void)
     dpar_mesh m, v;
     dpar_why why;
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-cp", "tp dp", size, 0, &why), DPAR_E_UNKNOWN);
-    CHECK_TEXT(why.text, "'cp' of the order has no size");
+    CHECK_TEXT(why.text, "'cp' is in the order, but has no size");
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp", "tp dp", size, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "'dp' has size 3 and is not in the order");
+    CHECK_TEXT(why.text, "'dp' has size 3, but is not in the order");
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-tp", "tp dp", size, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 7, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "the axes make 6 ranks, there are 7");
+    CHECK_TEXT(why.text, "the axes make 6 ranks, but there are 7");
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 6, &why), DPAR_OK);
     m.first_rank = 10;
     CHECK_INT(dpar_mesh_rank(&m, one), -1); /* tp = 2 of 2 */

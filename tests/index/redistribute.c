@@ -563,7 +563,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&b, &m, 2, other, p, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 1 has 4 elements here and 5 there");
+    CHECK_TEXT(why.text, "dim 1 has 4 elements before and 5 after");
     CHECK_INT(dpar_layout_init(&b, &m, 1, other, p, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
     CHECK_INT(dpar_redistribute_first(&w, &a, &a, 0, 7, 0), DPAR_E_ARG);

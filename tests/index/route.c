@@ -576,15 +576,15 @@ static void test_refusals(void)
     dpar_why why;
     b.axis[0] = dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0);
     CHECK_INT(plan(&b, &to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0 shards by rule 7: routes are for CHUNK");
+    CHECK_TEXT(why.text, "axis 0 shards by rule 7: routes need CHUNK");
     c = on(&n, 2, extent, ((const int[]){0, 1}), NULL);
     CHECK_INT(plan(&a, &c, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
     c = on(&m, 2, odd, ((const int[]){0, 1}), NULL);
     CHECK_INT(plan(&a, &c, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 1 has 8 elements here and 9 there");
+    CHECK_TEXT(why.text, "dim 1 has 8 elements before and 9 after");
     c = on(&m, 2, odd + 1, ((const int[]){0, 1}), NULL);
     CHECK_INT(plan(&a, &c, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 0 has 8 elements here and 9 there");
+    CHECK_TEXT(why.text, "dim 0 has 8 elements before and 9 after");
     CHECK_INT(plan(&a, &to, NULL, 0, steps, STEPS, &count, nodes, 3, &why), DPAR_E_ROOM);
     CHECK_INT(plan(&a, &to, NULL, 0, steps, 0, &count, nodes, NODES, &why), DPAR_E_ROOM);
     CHECK_INT(plan(&a, &to, NULL, -1, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);

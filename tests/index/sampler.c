@@ -252,7 +252,7 @@ static void test_randperm(void)
         }
     }
     CHECK_INT(dpar_sampler_shuffle(order, -1, 0, &g, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a permutation of -1 elements: 0 or more");
+    CHECK_TEXT(why.text, "count is -1: must be at least 0");
 }
 
 #ifdef DPAR_IMPLEMENTATION
@@ -431,10 +431,10 @@ static void test_refusals(void)
     dpar_sampler s;
     dpar_why why;
     CHECK_INT(init(&s, 3, 10, 4, 1, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "remainder 3: 0 (pad), 1 (drop) or 2 (exact)");
+    CHECK_TEXT(why.text, "remainder is 3: must be 0 (pad), 1 (drop) or 2 (exact)");
     CHECK_INT(init(&s, -1, 10, 4, 1, 0, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 0, 1, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "0 ranks that read runs of 1: at least 1, 0 or more");
+    CHECK_TEXT(why.text, "ranks is 0 (at least 1), run is 1 (at least 0)");
     CHECK_INT(init(&s, 0, 10, 4, -1, 0, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 4, 0, 0, &why), DPAR_OK);
     CHECK_INT(s.run, 1);
@@ -442,7 +442,7 @@ static void test_refusals(void)
     CHECK_INT(init(&s, 0, INT64_MAX, 4, 1, 0, &why), DPAR_E_RANGE);
     CHECK_INT(init(&s, 0, 10, INT32_MAX, INT64_MAX, 0, &why), DPAR_E_RANGE);
     CHECK_INT(init(&s, 0, 10, 4, 1, 11, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "11 samples are consumed, an epoch has 10");
+    CHECK_TEXT(why.text, "first is 11: must be 0 to count, 10");
     CHECK_INT(init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
     /* the largest of all */

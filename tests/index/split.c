@@ -286,7 +286,7 @@ static void test_weights(void)
     CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, none, 1, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "all 2 weights are 0");
     CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, bad, 1, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "weight 1 is -1: weights are 0 or more");
+    CHECK_TEXT(why.text, "weights[1] is -1: must be at least 0");
     CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, huge, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, some, 0, &why), DPAR_E_ARG);
 }
@@ -406,7 +406,7 @@ static void test_balance(void)
     CHECK_INT(spread_of(d, 5, 4), 1);
     CHECK_INT(spread_of(e, 6, 4), 1);
     CHECK_INT(dpar_split_balance(cuts, 2, bad, 2, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "cost 1 is -2") != NULL);
+    CHECK(strstr(why.text, "cost[1] is -2") != NULL);
 }
 
 /* N = 2^62, P = 2^31 - 1: maps invert at both ends and at random places. */
@@ -462,13 +462,13 @@ static void test_refusals(void)
     refuse(DPAR_SPLIT_CHUNK, -5, 2, 0, DPAR_E_ARG, "-5 elements: there must be 0 or more");
     refuse(DPAR_SPLIT_EVEN, INT64_MAX, 2, 0, DPAR_E_RANGE,
            "9223372036854775807 elements: at most 2^62 can be split");
-    refuse(DPAR_SPLIT_BLOCK_CYCLIC, 5, 2, 0, DPAR_E_ARG,
-           "block 0: blocks and pieces are at least 1");
+    refuse(DPAR_SPLIT_BLOCK_CYCLIC, 5, 2, 0, DPAR_E_ARG, "block is 0: must be at least 1");
     refuse(DPAR_SPLIT_RAGGED, 5, 2, 1, DPAR_E_ARG,
-           "rule 4: there are 0 to 7, and RAGGED has its own init");
-    refuse(99, 5, 2, 1, DPAR_E_ARG, "rule 99: there are 0 to 7, and RAGGED has its own init");
+           "rule 4 does not exist, or is RAGGED (use dpar_split_init_ragged)");
+    refuse(99, 5, 2, 1, DPAR_E_ARG,
+           "rule 99 does not exist, or is RAGGED (use dpar_split_init_ragged)");
     CHECK_INT(dpar_split_init_ragged(&s, 2, falls, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "cut 1 is 3 and cut 2 is 2: cuts ascend");
+    CHECK_TEXT(why.text, "cuts[1] is 3, but cuts[2] is only 2");
     CHECK_INT(dpar_split_init_ragged(&s, 1, late, &why), DPAR_E_ARG);
     CHECK_INT(dpar_split_init_ragged(&s, 1, long_one, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_split_init_ragged(&s, 0, late, &why), DPAR_E_ARG);
@@ -498,7 +498,7 @@ static void test_edges(void)
     CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_RULE_COUNT, 7, 2, 2, &why), DPAR_E_ARG);
     CHECK_INT(dpar_split_init(&s, -1, 7, 2, 2, &why), DPAR_E_ARG);
     CHECK_INT(dpar_split_init_ragged(&s, 2, below, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "cut 0 is 0 and cut 1 is -1: cuts ascend");
+    CHECK_TEXT(why.text, "cuts[0] is 0, but cuts[1] is only -1");
     CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 2, weight, 1, NULL),
               DPAR_OK); /* 2^31 - 1 in all */
     CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 3, weight, 1, &why), DPAR_E_RANGE);

@@ -680,7 +680,7 @@ static void refusals(dpar_comm *c)
     d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0: the halo is -2 wide below");
     d = good, d.halo_high[1] = -1,
     refused(c, &d, DPAR_E_ARG, "dim 1: the halo is 1 wide below and -1 above");
-    d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");
+    d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times its");
     d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star is 2");
     d = good, d.order = 2, refused(c, &d, DPAR_E_ARG, "order 2");
     d = good, d.periodic[1] = 2, refused(c, &d, DPAR_E_ARG, "dim 1: periodic is 2");
@@ -688,7 +688,8 @@ static void refusals(dpar_comm *c)
     d = good, d.periodic[0] = d.mirror_high[0] = 1;
     refused(c, &d, DPAR_E_ARG, "periodic is 1 (0 or 1 allowed), mirror_low 0 and mirror_high 1");
     d = good, d.parts[0] = c->size, d.parts[1] = 3;
-    sprintf(word, "%d parts do not divide %d ranks", 3 * (int)c->size, (int)c->size);
+    sprintf(word, "the nonzero parts make %d, which does not divide %d ranks", 3 * (int)c->size,
+            (int)c->size);
     refused(c, &d, DPAR_E_DIVIDE, word);
     d = good, d.cuts[0] = cuts,
     refused(c, &d, DPAR_E_ARG, "desc.cuts[0] is set, but desc.parts[0] is 0");
