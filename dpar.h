@@ -331,9 +331,9 @@ typedef struct dpar_text {
 } dpar_text;
 
 /* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */
-DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
+DPAR_API void dpar_text_init(dpar_text *text, char *buffer, size_t bytes);
 /* Appends the string `s`. */
-DPAR_API void dpar_text_put(dpar_text *t, const char *s);
+DPAR_API void dpar_text_put(dpar_text *text, const char *s);
 
 /* ==== index/mesh.h ==== */
 
@@ -733,7 +733,7 @@ typedef struct dpar_split {
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
  */
-DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
+DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
 
 /* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
@@ -746,7 +746,7 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
  * Fails with DPAR_E_ARG if there are no parts or the cuts do not begin at 0 or do not ascend, or
  * DPAR_E_RANGE above 2^62 elements. Costs O(parts).
  */
-DPAR_API dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+DPAR_API dpar_status dpar_split_init_ragged(dpar_split *split, int32_t parts, const int64_t *cuts,
                                             dpar_why *why);
 
 /* Computes cuts so that part p gets about count weights[p] / (sum of the weights) elements, in
@@ -779,11 +779,11 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
 /* Counts the elements of a part. Returns 0 for a part outside 0..parts-1. The largest part is part
  * 0; for BLOCK_CYCLIC it is `source`, for ZIGZAG part 0 or parts-1, for FLOOR and RAGGED any. Costs
  * O(1). */
-DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_count(const dpar_split *split, int32_t part);
 
 /* Finds the first element of a part. Returns `count` for a part without elements, as DTensor does,
  * so that an empty shard cannot be mistaken for another one. Costs O(1). */
-DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_first(const dpar_split *split, int32_t part);
 
 /* Finds the part that owns element i. Returns -1 if i is not in 0..count-1.
  *
@@ -792,16 +792,18 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
  *
  * Costs O(1). RAGGED, and FLOOR if count * parts exceeds 2^63 - 1, cost O(log parts).
  */
-DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
+DPAR_API int32_t dpar_split_locate(const dpar_split *split, int64_t i, int64_t *local,
+                                   int64_t *run);
 
 /* Finds the element with local index `local` in a part. Returns -1 if there is none. `run` is as in
  * dpar_split_locate. This loop visits the runs [g, g + n) of a part:
  *
- *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
+ *     for (l = 0; (g = dpar_split_global(&split, p, l, &n)) >= 0; l += n)
  *
  * Costs O(1).
  */
-DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
+DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_t local,
+                                   int64_t *run);
 
 /* ==== index/layout.h ==== */
 
@@ -872,7 +874,7 @@ typedef struct dpar_layout {
  * their `order`. Each axis cuts what the axes before it left: 18 over (4, 2) is 3 2 3 2 3 2 2 1.
  * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes^2 + parts of RAGGED).
  */
-DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
+DPAR_API dpar_status dpar_layout_init(dpar_layout *layout, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
                                       dpar_why *why);
 
@@ -883,12 +885,12 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
  *
  * Costs O(axes).
  */
-DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
+DPAR_API void dpar_layout_local(const dpar_layout *layout, int32_t rank, int64_t *shape,
                                 int64_t *offset);
 
 /* Counts the elements of a rank's local array. Returns 0 for a rank outside the mesh and -1 above
  * 2^63 - 1. Costs O(axes^2). */
-DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
+DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank);
 
 /* Finds the global index at a local index, in one dim of one rank. Returns -1 past the end.
  *
@@ -900,8 +902,8 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
  *
  * Costs O(axes).
  */
-DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
-                                    int64_t *run);
+DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
+                                    int64_t local, int64_t *run);
 
 /* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside.
  *
@@ -912,7 +914,7 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
  *
  * Costs O(axes).
  */
-DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+DPAR_API int dpar_layout_locate(const dpar_layout *layout, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run);
 
 /* Finds the rank that holds copy number `copy` of an element. Returns -1 if the element or the copy
@@ -924,12 +926,12 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
  * Copy 0 is the primary one. Copies are counted with the axis of the smallest stride fastest. Costs
  * O(axes^2).
  */
-DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
+DPAR_API int32_t dpar_layout_owner(const dpar_layout *layout, const int64_t *index, int32_t copy,
                                    int64_t *local);
 
 /* Tests whether a rank holds copy 0 of its part, so that it writes the part to a checkpoint.
  * Returns 0 for a rank outside the mesh. Costs O(axes^2). */
-DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
+DPAR_API int dpar_layout_is_primary(const dpar_layout *layout, int32_t rank);
 
 /* The position of dpar_layout_next in a rank's boxes. Begin with an all-zero cursor. */
 typedef struct dpar_box_cursor {
@@ -945,7 +947,7 @@ typedef struct dpar_box_cursor {
  * Boxes are in order, the last dim fastest. There is one box if the rank's indices are contiguous
  * in every dim. Costs O(axes) for each box.
  */
-DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+DPAR_API int dpar_layout_next(const dpar_layout *layout, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at);
 
 /* Computes the strides of a rank's local array, which is dense in its own shape.
@@ -957,7 +959,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
  * The dim with the smallest stride in `whole` is the fastest; of equal ones the later dim. Costs
  * O(dims^2).
  */
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+DPAR_API void dpar_layout_strides(const dpar_layout *layout, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
 
 /* ==== index/redistribute.h ==== */
@@ -1042,16 +1044,16 @@ typedef struct dpar_redistribute_cursor {
  * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
  * have a nearer copy.
  */
-DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
-                                             const dpar_layout *to, int32_t rank, int32_t direction,
-                                             int32_t per_node);
+DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
+                                             const dpar_layout *from, const dpar_layout *to,
+                                             int32_t rank, int32_t direction, int32_t per_node);
 
 /* Advances to the next transfer of the list. Returns 1, or 0 when there is none left.
  *
  * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
  * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
  */
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t);
 
 /* ==== index/cover.h ==== */
 
@@ -1160,9 +1162,10 @@ typedef struct dpar_route_desc {
 DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
                                      int32_t *count, dpar_why *why);
 
-/* Computes the layout after a step of a plan, from the layout `l` before it. It does not detect a
- * step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs O(axes). */
-DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_route_step *step,
+/* Computes the layout after a step of a plan, from the layout before it. It does not
+ * detect a step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs
+ * O(axes). */
+DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *layout, const dpar_route_step *step,
                                            const dpar_layout *goal, dpar_layout *after,
                                            dpar_why *why);
 
@@ -1301,8 +1304,8 @@ enum {
  * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if `groups` does not divide `queries` or, with
  * DPAR_HEADS_DIVIDE, shares are not equal. Costs O(1).
  */
-DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, dpar_why *why);
+DPAR_API dpar_status dpar_heads_init(dpar_heads *heads, int32_t queries, int32_t groups,
+                                     int32_t ranks, int32_t rule, dpar_why *why);
 
 /* The heads that one rank has. */
 typedef struct dpar_heads_share {
@@ -1321,7 +1324,7 @@ typedef struct dpar_heads_share {
  * queries, except that with fewer groups than ranks the first rank of the last group has the most
  * queries.
  */
-DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank);
 
 /* The order of rows in the fused query-key-value weight. */
 enum {
@@ -1340,7 +1343,7 @@ enum {
  * Runs are in ascending order and as long as possible; there are at most three. (For the fused gate
  * and up weight use DPAR_SPLIT_STRIDED with 2 pieces.) Costs O(1).
  */
-DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+DPAR_API int dpar_heads_rows(const dpar_heads *heads, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
@@ -1358,20 +1361,20 @@ typedef struct dpar_vocab {
  *
  * Fails with DPAR_E_ARG, DPAR_E_RANGE, or DPAR_E_DIVIDE if shares are not equal. Costs O(1).
  */
-DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
-                                     int32_t ranks, dpar_why *why);
+DPAR_API dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count, int64_t added,
+                                     int64_t multiple, int32_t ranks, dpar_why *why);
 
 /* Counts the rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for
  * added ones. Costs O(1). */
-DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v);
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *vocab);
 
 /* Finds the row at which a rank holds token `id`. Returns -1 if another rank holds it or there is
  * no such token; then look up row 0, set the result to zero, and sum over the ranks. Ids of added
  * tokens begin at `count`. Costs O(1). */
-DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *vocab, int32_t rank, int64_t id);
 
 /* Finds the token in a row of a rank. Returns -1 for padding. Costs O(1). */
-DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 
@@ -1422,10 +1425,10 @@ typedef struct dpar_packed {
 } dpar_packed;
 
 /* Distributes documents over ranks by DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or
- * DPAR_SPLIT_CYCLIC. `ends` must live as long as *p. Fails with DPAR_E_ARG, or DPAR_E_RANGE above
- * 2^61 tokens. Costs O(docs).
+ * DPAR_SPLIT_CYCLIC. `ends` must live as long as *packed. Fails with DPAR_E_ARG, or DPAR_E_RANGE
+ * above 2^61 tokens. Costs O(docs).
  */
-DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 
 /* Counts the tokens of a rank. Returns 0 for a rank outside.
@@ -1435,7 +1438,8 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
  *
  * Costs O(docs).
  */
-DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
+                                        int64_t *local_ends);
 
 /* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
@@ -1445,12 +1449,12 @@ typedef struct dpar_packed_cursor {
 
 /* Advances to the next run of a rank, tokens [*first, *first + *count) of document *doc. Returns 1,
  * or 0 when there is none left. Costs O(1) for each run, and O(docs) over all. */
-DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count);
 
 /* Counts the query-key pairs of a rank under causal attention inside documents, which is its share
  * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for CYCLIC. */
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
+DPAR_API int64_t dpar_packed_pairs(const dpar_packed *packed, int32_t rank);
 
 /* ==== index/window.h ==== */
 
@@ -1503,8 +1507,8 @@ typedef struct dpar_window {
  * Fails with DPAR_E_ARG or DPAR_E_RANGE for a number out of its domain, a kernel that does not fit,
  * or an interpolation, because that may have any number of outputs. Costs O(1).
  */
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why);
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
+                                         int64_t *outputs, dpar_why *why);
 
 /* ==== index/halo.h ==== */
 
@@ -1655,7 +1659,7 @@ enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
 /* Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes), and O(blocks)
  * with owners. */
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why);
 
 /* ---- boxes ----
  *
@@ -1665,10 +1669,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
 /* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
  * periodic. */
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
+DPAR_API int64_t dpar_halo_points(const dpar_halo *halo, int32_t dim);
 
 /* Computes the box of points that a rank owns. Returns 1, or 0 if it owns none. */
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_owned(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points in a rank's local array: those that it owns and the halo. Returns 1,
  * or 0 if the rank has no array.
@@ -1676,11 +1680,11 @@ DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
  * lo may be negative and hi may exceed the dim. Point i has the local index i - lo. With windows, a
  * rank that owns nothing may have an array.
  */
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_box(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points that a rank computes: those that it owns, or with windows its outputs.
  * Returns 1, or 0 if there are none. */
-DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_outputs(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points that a rank can compute while the exchange runs, because they read
  * nothing that it brings. Returns 1, or 0 if there are none.
@@ -1688,12 +1692,12 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
  * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
  * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
  */
-DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_interior(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
  * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
  * dims boxes. */
-DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
  * owned points. Returns 1, or 0 past the last box and for n < 0.
@@ -1703,10 +1707,10 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
  * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
  * the compact form, a halo next to a block without one.
  */
-DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Counts the points of all slabs of a rank. Returns 0 if it has none, and -1 above 2^63 - 1. */
-DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
+DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t rank);
 
 /* ---- transfers ---- */
 
@@ -1763,12 +1767,12 @@ typedef struct dpar_halo_cursor {
  * list O(its transfers x dims). With windows, and for the sender, a list also costs O(blocks of the
  * dims).
  */
-DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 
 /* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
  * dpar_halo_first. */
-DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t);
 
 /* ==== index/halo_show.h ==== */
 
@@ -1805,7 +1809,7 @@ enum { DPAR_HALO_SVG };
  * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
  * dim or format, or the rank has no points. Costs O(blocks + transfers).
  */
-DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p, int32_t format,
+DPAR_API dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p, int32_t format,
                                     dpar_why *why);
 
 /* ==== index/sampler.h ==== */
@@ -1861,27 +1865,27 @@ typedef struct dpar_sampler {
     uint64_t key; /* private */
 } dpar_sampler;
 
-/* Checks the fields of *s and sets its private ones. On failure *s is unchanged. Fails with
- * DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
+/* Checks the fields of *sampler and sets its private ones. On failure *sampler is unchanged. Fails
+ * with DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why);
 
 /* Counts the samples that a rank reads: at least as many as a later rank. Returns 0 for a rank
  * outside. Costs O(1). */
-DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank);
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank);
 
 /* Counts the samples, in whole runs, that every rank reads. Up to this number a collective for each
  * sample or batch is safe. Afterwards some ranks have a shorter batch or none, and such a
  * collective hangs. Costs O(1). */
-DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s);
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *sampler);
 
 /* Finds the k-th sample that a rank reads, 0..count-1: its position, or with `shuffle` the sample
  * at that position. Returns -1 past the rank's last sample. Costs O(1). */
-DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int64_t k);
 
 /* Counts the positions that are consumed when each rank has read k samples, which is the number
  * that a checkpoint must store. The result is at most count. Returns -1 if k is neither a multiple
  * of `run` nor all that the rank has. Costs O(1). */
-DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k);
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k);
 
 /* The state of MT19937, the generator std::mt19937 of C++: scratch memory of 2.5 KB for
  * dpar_sampler_shuffle. */
@@ -2229,26 +2233,26 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 /* inner - private: the functions of base that the other folders use. */
 
 /* Append a character, the first n characters of a text, and an integer. O(length). */
-DPARI_API void dpari_text_char(dpar_text *t, char c);
-DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
-DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
+DPARI_API void dpari_text_char(dpar_text *text, char c);
+DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
+DPARI_API void dpari_text_int(dpar_text *text, int64_t v);
 /* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
  * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
-DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+DPARI_API void dpari_text_fixed(dpar_text *text, double v, int32_t decimals);
 /* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
  * halves rounded away from zero. */
-DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
+DPARI_API void dpari_text_real(dpar_text *text, double v, int32_t digits);
 /* Appends blanks until the current line has `column` UTF-8 characters. */
-DPARI_API void dpari_text_column(dpar_text *t, size_t column);
+DPARI_API void dpari_text_column(dpar_text *text, size_t column);
 /* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
  * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
  * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
  * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
-DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API void dpari_text_print(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for functions that take a form and its arguments themselves. */
-DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
+DPARI_API void dpari_text_print_list(dpar_text *text, const char *form, va_list *list);
 /* The same as dpari_text_print without reals, in less stack. */
-DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API void dpari_text_say(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
  * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
  * becomes infinite, which the caller must refuse. */
@@ -2419,7 +2423,7 @@ DPARI_API uint32_t dpari_digest(uint32_t sum, int64_t v);
 DPARI_API dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
 
 /* True if the parts follow one another and each is contiguous. */
-DPARI_API int dpari_split_in_order(const dpar_split *s);
+DPARI_API int dpari_split_in_order(const dpar_split *split);
 
 /* True if both meshes have the same ranks at the same coordinates, whatever their axes are called.
  */
@@ -2431,10 +2435,10 @@ DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
 /* Computes the first index and one past the last index of a dim that the ranks at coord[] own.
  * Other ranks may own indices between them. Returns 0, without writing, if they own none.
  * Coordinates of axes that do not shard the dim are ignored. O(axes). */
-DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+DPARI_API int dpari_layout_span(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi);
 /* Returns how many ranks hold each element, the product of the axes that do not shard. */
-DPARI_API int32_t dpari_layout_copies(const dpar_layout *l);
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *layout);
 
 /* A flat parameter of FSDP1. */
 typedef struct dpari_flat {
@@ -2445,11 +2449,11 @@ typedef struct dpari_flat {
 /* Places parameters of numel[i] elements one after another, each at a multiple of `align` elements,
  * and cuts the whole into equal shards, of which the last one is padded. start[i] receives the
  * first element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
-DPARI_API dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+DPARI_API dpar_status dpari_flat_init(dpari_flat *flat, int32_t params, const int64_t *numel,
                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* Computes the piece of a parameter of `numel` elements at `start` that is in a rank's shard.
  * Returns 0, without writing, if there is none. O(1). */
-DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+DPARI_API int dpari_flat_piece(const dpari_flat *flat, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece);
 /* Returns the buckets of PyTorch's DDP: 1 MiB for the first one, 25 MiB for the others, without
  * padding. */
@@ -2465,28 +2469,28 @@ DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_spl
                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
                                            dpar_why *why);
 
-/* In the following functions v has passed dpari_window_check. This one computes the outputs that
- * belong to inputs [lo, hi): output y belongs to input y x stride, or to the last input if that is
- * beyond it. For a transposed convolution it is y / stride, for an interpolation y x inputs /
- * outputs. This makes halos small; a dpar_split of the outputs balances them instead. */
-DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1);
+/* In the following functions, `window` has passed dpari_window_check. This one computes the outputs
+ * that belong to inputs [lo, hi): output y belongs to input y x stride, or to the last input if
+ * that is beyond it. For a transposed convolution it is y / stride, for an interpolation y x inputs
+ * / outputs. This makes halos small; a dpar_split of the outputs balances them instead. */
+DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                  int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Computes the inputs [*lo, *hi) from the first to the last one that outputs [y0, y1) read, for any
  * kind of window. For a convolution they include the padding, which is outside of 0..inputs-1.
  * Returns 0, without writing, if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation) for a
  * neighbourhood. */
-DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi);
+DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                 int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
  * (kernel - 1) - pad + 1). Returns 0, without writing, if y1 <= y0, y0 < 0 or y1 - 1 > 2^61 /
  * stride. */
-DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
  * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
  * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
-DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi);
+DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
+                                      int64_t y1, int64_t *lo, int64_t *hi);
 
 /* ---- functions that only the modules of dpar.h call ---- */
 
@@ -2495,37 +2499,37 @@ DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int6
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 /* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
  * whose last one must be `count`. O(1). */
-DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count);
+DPARI_INTERNAL void dpari_split_resize(dpar_split *split, int64_t count);
 /* Returns how many elements of `part` are before element i of the whole (0 <= i <= N), which is the
  * local index of its first element from i on. O(1), as INFOG1L of ScaLAPACK. */
-DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i);
 
 /* Returns how many indices before i the rank owns in a dim, which is the local index of its first
  * one from i on. O(axes). */
-DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *layout, int32_t rank, int32_t dim,
                                            int64_t i);
 /* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
  * O(axes). */
 DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Makes the axes cut the dims in this order. */
-DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *layout, const int8_t *order);
 
-/* Checks whether v can have so many outputs. It can have the number of dpar_window_outputs, for a
- * transposed convolution up to max(stride, dilation) - 1 more, and for an interpolation any number,
- * if inputs and outputs are 1..2^30. O(1). */
-DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                              dpar_why *why);
+/* Checks whether a window can have so many outputs. It can have the number of dpar_window_outputs,
+ * for a transposed convolution up to max(stride, dilation) - 1 more, and for an interpolation any
+ * number, if inputs and outputs are 1..2^30. O(1). */
+DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *window, int64_t inputs,
+                                              int64_t outputs, dpar_why *why);
 /* Reduces outputs [*y0, *y1) to those that read no inputs outside of [lo, hi), so that they can be
  * computed without the others. lo = INT64_MIN or hi = INT64_MAX means that no input is missing on
  * that side. In a neighbourhood with dilation, outputs that could be computed but are between
  * others that cannot are left out. Costs O(log(outputs)) calls of dpari_window_reads. */
-DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Neighbourhood attention: returns the first of the `kernel` keys, `dilation` apart, that query i
  * sees. The keys are centred at i, but moved inward at the ends of their dilation group. Returns -1
  * if the group is shorter than the kernel or i is out of range. Only keys and values need a halo.
  */
-DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i);
 
 /* ==== index/reach.h ==== */
 
@@ -2533,9 +2537,9 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, 
  * transfers calls. */
 
 /* Computes the coordinates of a rank's block. Returns 0 if it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord);
 /* True if every halo point is outside the block in one dim only. */
-DPARI_API int dpari_halo_star(const dpar_halo *h);
+DPARI_API int dpari_halo_star(const dpar_halo *halo);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
 /* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
  * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
@@ -2554,20 +2558,20 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* Finds the owner of point i of a dim: the coordinates of the axes that cut the dim, and the range
  * of points that it owns. */
-DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
 /* Computes, in one dim of the rank at coord[], its own points and the points that its array holds.
  * If it has no points of its own, they are an empty range at the start of the array. Returns 0 if
  * it has neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
+DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box);
 /* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
  */
-DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d);
+DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d);
 /* Returns in how many dims at once a halo point may be outside of its rank's own points. */
-DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h);
+DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *halo);
 /* Returns the rows beyond a pole, without the one that is held twice. */
-DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
+DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole);
 
 /* ==== base/base.c ==== */
 
@@ -2728,48 +2732,48 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 
 #include <stdarg.h>
 
-DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
+DPAR_API DPARI_COLD void dpar_text_init(dpar_text *text, char *buffer, size_t bytes)
 {
-    t->buffer = buffer;
-    t->capacity = bytes;
-    t->used = 0;
-    t->line = 0;
-    t->width = 0;
+    text->buffer = buffer;
+    text->capacity = bytes;
+    text->used = 0;
+    text->line = 0;
+    text->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
+DPARI_API DPARI_COLD void dpari_text_char(dpar_text *text, char c)
 {
-    if (t->used + 1 < t->capacity) {
-        t->buffer[t->used] = c;
-        t->buffer[t->used + 1] = 0;
+    if (text->used + 1 < text->capacity) {
+        text->buffer[text->used] = c;
+        text->buffer[text->used + 1] = 0;
     }
-    t->used++;
-    t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
+    text->used++;
+    text->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
     if (c == '\n') {
-        t->line = t->used;
-        t->width = 0;
+        text->line = text->used;
+        text->width = 0;
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *text, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
-        dpari_text_char(t, s[i]);
+        dpari_text_char(text, s[i]);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
+DPAR_API DPARI_COLD void dpar_text_put(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
-        dpari_text_char(t, *s);
+        dpari_text_char(text, *s);
     }
 }
 
-DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
+DPARI_API void dpari_text_int(dpar_text *text, int64_t v)
 {
     uint64_t rest = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
     char digit[20];
@@ -2779,10 +2783,10 @@ DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
         rest /= 10;
     } while (rest != 0);
     if (v < 0) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
     }
     while (n > 0) {
-        dpari_text_char(t, digit[--n]);
+        dpari_text_char(text, digit[--n]);
     }
 }
 
@@ -2935,20 +2939,20 @@ static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t 
 }
 
 /* Appends "nan", "inf" or "-inf" and returns 1 if v is one of these. */
-static int dpari_text_special(dpar_text *t, double v)
+static int dpari_text_special(dpar_text *text, double v)
 {
     if (!(v <= 0.0 || v >= 0.0)) {
-        dpar_text_put(t, "nan");
+        dpar_text_put(text, "nan");
         return 1;
     }
     if (!dpari_finite(v)) {
-        dpar_text_put(t, v < 0.0 ? "-inf" : "inf");
+        dpar_text_put(text, v < 0.0 ? "-inf" : "inf");
         return 1;
     }
     return 0;
 }
 
-DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -2960,7 +2964,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
         decimals = 9;
     }
     if (size >= 9e15 || !(size >= 0.0)) {
-        dpari_text_real(t, v, 6);
+        dpari_text_real(text, v, 6);
         return;
     }
     d.n = d.whole = d.lost = 0;
@@ -2975,39 +2979,39 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
         zero = zero && digit[i] == '0';
     }
     if (v < 0.0 && !zero) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
     }
     for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
         if (i == high + 1) {
-            dpari_text_char(t, '.');
+            dpari_text_char(text, '.');
         }
-        dpari_text_char(t, digit[i]);
+        dpari_text_char(text, digit[i]);
     }
 }
 
 /* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
-static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
+static void dpari_text_point(dpar_text *text, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
     if (point <= 0) {
-        dpar_text_put(t, "0.");
+        dpar_text_put(text, "0.");
         for (i = point; i < 0; i++) {
-            dpari_text_char(t, '0');
+            dpari_text_char(text, '0');
         }
         point = -1;
     }
     for (i = 0; i < n; i++) {
         if (i == point) {
-            dpari_text_char(t, '.');
+            dpari_text_char(text, '.');
         }
-        dpari_text_char(t, digit[i]);
+        dpari_text_char(text, digit[i]);
     }
     for (; i < point; i++) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_API DPARI_COLD void dpari_text_real(dpar_text *text, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -3017,15 +3021,15 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     } else if (digits > 17) {
         digits = 17;
     }
-    if (dpari_text_special(t, v)) {
+    if (dpari_text_special(text, v)) {
         return;
     }
     if (v < 0.0) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
         v = -v;
     }
     if (v <= 0.0) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
         return;
     }
     dpari_text_expand(&d, v);
@@ -3038,37 +3042,38 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
         n--;
     }
     if (first >= -4 && first < digits) {
-        dpari_text_point(t, digit + from, n, first + 1);
+        dpari_text_point(text, digit + from, n, first + 1);
         return;
     }
-    dpari_text_point(t, digit + from, n, 1);
-    dpar_text_put(t, first < 0 ? "e-" : "e+");
+    dpari_text_point(text, digit + from, n, 1);
+    dpar_text_put(text, first < 0 ? "e-" : "e+");
     first = first < 0 ? -first : first;
     if (first < 10) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
     }
-    dpari_text_int(t, first);
+    dpari_text_int(text, first);
 }
 
-DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
+DPARI_API DPARI_COLD void dpari_text_column(dpar_text *text, size_t column)
 {
-    while (t->width < column) {
-        dpari_text_char(t, ' ');
+    while (text->width < column) {
+        dpari_text_char(text, ' ');
     }
 }
 
 /* Appends `cell`, of `used` characters, after blanks that fill it up to `width` characters. */
-static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
+static void dpari_text_right(dpar_text *text, const char *cell, size_t used, size_t width)
 {
     for (; width > used; width--) {
-        dpari_text_char(t, ' ');
+        dpari_text_char(text, ' ');
     }
-    dpar_text_put(t, cell);
+    dpar_text_put(text, cell);
 }
 
 /* Appends the form up to its end or to the next real number, and returns that place. Real numbers
  * are in another function, so that texts without them need less stack. */
-static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
+static DPARI_COLD const char *dpari_text_until_real(dpar_text *text, const char *form,
+                                                    va_list *list)
 {
     for (; *form != 0; form++) {
         const char *at = form;
@@ -3076,7 +3081,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         size_t width = 0;
         dpar_text c;
         if (*form != '%') {
-            dpari_text_char(t, *form);
+            dpari_text_char(text, *form);
             continue;
         }
         for (form++; *form >= '0' && *form <= '9'; form++) {
@@ -3084,7 +3089,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         if (*form == '.' && form[1] == '*') {
             const int32_t length = va_arg(*list, int32_t);
-            dpari_text_slice(t, va_arg(*list, const char *), (size_t)length);
+            dpari_text_slice(text, va_arg(*list, const char *), (size_t)length);
             form += 2;
             continue;
         }
@@ -3093,24 +3098,24 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
+            dpar_text_put(width > 0 ? &c : text, va_arg(*list, const char *));
         } else if (*form == '%') {
-            dpari_text_char(t, '%');
+            dpari_text_char(text, '%');
         } else {
             const int64_t v = *form == 'l' ? va_arg(*list, int64_t) : va_arg(*list, int32_t);
             form += *form == 'l';
             dpari_text_int(&c, v);
         }
-        dpari_text_right(t, cell, c.used, width);
+        dpari_text_right(text, cell, c.used, width);
     }
     return form;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *text, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    (void)dpari_text_until_real(t, form, &list);
+    (void)dpari_text_until_real(text, form, &list);
     va_end(list);
 }
 
@@ -3178,9 +3183,9 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, cons
     return status;
 }
 
-DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, va_list *list)
+DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *text, const char *form, va_list *list)
 {
-    while (*(form = dpari_text_until_real(t, form, list)) != 0) {
+    while (*(form = dpari_text_until_real(text, form, list)) != 0) {
         /* form is at %, a width, a point, a digit */
         char cell[32];
         size_t width = 0;
@@ -3194,21 +3199,21 @@ DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, 
         form += 2;
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 'f') {
-            dpari_text_fixed(width > 0 ? &c : t, v, digits);
+            dpari_text_fixed(width > 0 ? &c : text, v, digits);
         } else {
             v = *form == 'g' || dpari_finite(v) ? v : 0.0;
-            dpari_text_real(width > 0 ? &c : t, v, digits);
+            dpari_text_real(width > 0 ? &c : text, v, digits);
         }
         form++;
-        dpari_text_right(t, cell, c.used, width);
+        dpari_text_right(text, cell, c.used, width);
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *text, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    dpari_text_print_list(t, form, &list);
+    dpari_text_print_list(text, form, &list);
     va_end(list);
 }
 
@@ -3370,11 +3375,11 @@ DPARI_API DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *v
  * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
  * are the same sums over some of the axes. */
 
-static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
+static void dpari_mesh_strides(dpar_mesh *mesh, int32_t order)
 {
     int32_t i, stride = 1;
-    for (i = 0; i < m->axes; i++) {
-        dpar_mesh_axis *a = &m->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : m->axes - 1 - i];
+    for (i = 0; i < mesh->axes; i++) {
+        dpar_mesh_axis *a = &mesh->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : mesh->axes - 1 - i];
         a->stride = stride;
         stride *= a->size;
     }
@@ -3405,21 +3410,21 @@ static size_t dpari_mesh_word(const char **at)
 
 /* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
  * repeated name could not be found. */
-static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
+static dpar_status dpari_mesh_name(dpar_mesh *mesh, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
     int32_t k;
-    if (n == 0 || n >= sizeof(m->axis[i].name)) {
+    if (n == 0 || n >= sizeof(mesh->axis[i].name)) {
         return dpari_wrong(why, "axis name '%.*s' has %ld characters: 1 to 15 are allowed",
                            (int32_t)n, name, (int64_t)n);
     }
     for (k = 0; k < i; k++) {
-        if (dpari_spells(name, n, m->axis[k].name)) {
+        if (dpari_spells(name, n, mesh->axis[k].name)) {
             return dpari_wrong(why, "axes %d and %d are both called '%.*s'", k, i, (int32_t)n,
                                name);
         }
     }
-    dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
+    dpari_copy_text(mesh->axis[i].name, sizeof(mesh->axis[i].name), name, n);
     return DPAR_OK;
 }
 
@@ -3440,13 +3445,13 @@ static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_t n, int32_t size,
                                      dpar_why *why)
 {
-    dpar_mesh *m = &l->mesh;
-    int64_t product = m->size;
-    if (m->axes == DPAR_MAX_AXES) {
+    dpar_mesh *mesh = &l->mesh;
+    int64_t product = mesh->size;
+    if (mesh->axes == DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
-        l->unknown = m->axes;
+        l->unknown = mesh->axes;
     } else if (size < 1) {
         return dpari_wrong(
             why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
@@ -3457,9 +3462,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (product > INT32_MAX) {
         return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks");
     }
-    m->size = (int32_t)product;
-    m->axis[m->axes].size = size;
-    return dpari_mesh_name(m, m->axes++, name, n, why);
+    mesh->size = (int32_t)product;
+    mesh->axis[mesh->axes].size = size;
+    return dpari_mesh_name(mesh, mesh->axes++, name, n, why);
 }
 
 static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
@@ -3528,18 +3533,18 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
     return -1;
 }
 
-/* ---- coordinates ---------------------------------------------------------------------------- */
+/* ---- coordinates ----------------------------------------------------------------------------- */
 
 /* Lists the axes in `which` that have more than one rank, the largest stride first. Returns their
  * number. */
-static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *axis)
+static int32_t dpari_mesh_sorted(const dpar_mesh *mesh, uint32_t which, int32_t *axis)
 {
     int32_t i, k, n = 0;
-    for (i = 0; i < m->axes; i++) {
-        if ((which >> i & 1u) == 0 || m->axis[i].size < 2) {
+    for (i = 0; i < mesh->axes; i++) {
+        if ((which >> i & 1u) == 0 || mesh->axis[i].size < 2) {
             continue;
         }
-        for (k = n++; k > 0 && m->axis[axis[k - 1]].stride < m->axis[i].stride; k--) {
+        for (k = n++; k > 0 && mesh->axis[axis[k - 1]].stride < mesh->axis[i].stride; k--) {
             axis[k] = axis[k - 1];
         }
         axis[k] = i;
@@ -3585,11 +3590,11 @@ static int dpari_digits_done(const dpari_digits *s)
 }
 
 /* Searches depth-first. The bounds ensure that every leaf reaches the sum exactly. */
-static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, int signs)
+static int dpari_digits_find(dpari_digits *s, const dpar_mesh *mesh, int64_t sum, int signs)
 {
     int32_t k = 0;
-    s->mesh = m;
-    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->mesh = mesh;
+    s->count = dpari_mesh_sorted(mesh, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
     if (s->count == 0) {
@@ -3604,7 +3609,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             }
             continue;
         }
-        s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
+        s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * mesh->axis[s->axis[k]].stride;
         if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
@@ -3677,7 +3682,7 @@ DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t ax
     return rank + ((int32_t)to - at) * mesh->axis[axis].stride;
 }
 
-/* ---- groups --------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
 {
@@ -3718,7 +3723,7 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
     return index;
 }
 
-/* ---- algebra -------------------------------------------------------------------------------- */
+/* ---- algebra --------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
                                                 uint32_t which, int32_t rank, dpar_why *why)
@@ -3763,7 +3768,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     return DPAR_OK;
 }
 
-/* ---- other ways to make one ----------------------------------------------------------------- */
+/* ---- other ways to make one ------------------------------------------------------------------ */
 
 /* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
@@ -3962,18 +3967,18 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
 }
 
 /* Starts a message, or an empty text without a buffer if why is NULL. */
-static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
+static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
 {
-    dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
 }
 
 /* Appends a grid as in "64 x 64 x 8". */
-static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t *n)
+static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
     int32_t d;
     for (d = 0; d < dims; d++) {
-        dpar_text_put(t, d > 0 ? " x " : "");
-        dpari_text_int(t, n[d]);
+        dpar_text_put(text, d > 0 ? " x " : "");
+        dpari_text_int(text, n[d]);
     }
 }
 
@@ -4198,106 +4203,106 @@ static int32_t dpari_cart_log2(int64_t v)
  * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
  * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
  * Axes that cost nothing get as many ranks as they have cells. */
-static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
+static int dpari_grid_hopes(const dpari_cart_grid *grid, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
+    const int64_t slack = grid->limit - grid->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
-    for (i = j; i < g->axes; i++) {
-        room = dpari_cart_times(room, g->cells[i]);
-        if (g->face[i] > 0) {
-            faces += g->face[i];
-            logs += g->log[i];
+    for (i = j; i < grid->axes; i++) {
+        room = dpari_cart_times(room, grid->cells[i]);
+        if (grid->face[i] > 0) {
+            faces += grid->face[i];
+            logs += grid->log[i];
             z++;
         } else {
-            idle = dpari_cart_times(idle, g->cells[i]);
+            idle = dpari_cart_times(idle, grid->cells[i]);
         }
     }
-    if (g->rest[j] > room) {
+    if (grid->rest[j] > room) {
         return 0;
     }
     if (z == 0 || faces > INT64_MAX - slack) {
         return 1;
     }
-    return dpari_cart_log2(dpari_ceil_div(g->rest[j], idle)) + logs + z * dpari_cart_log2(z) <
+    return dpari_cart_log2(dpari_ceil_div(grid->rest[j], idle)) + logs + z * dpari_cart_log2(z) <
            z * (dpari_cart_log2(faces + slack) + 2);
 }
 
-static int dpari_grid_fits(const dpari_cart_grid *g, int32_t j, int32_t parts)
+static int dpari_grid_fits(const dpari_cart_grid *grid, int32_t j, int32_t parts)
 {
-    return parts <= g->cells[j] && (!g->divides || g->cells[j] % parts == 0);
+    return parts <= grid->cells[j] && (!grid->divides || grid->cells[j] % parts == 0);
 }
 
 /* Sets the next larger choice for axis j, or returns 0 if there is none. The last axis takes all
  * remaining ranks. */
-static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
+static int32_t dpari_grid_advance(const dpari_cart_grid *grid, int32_t j)
 {
-    int32_t x = g->part[j];
-    if (j == g->axes - 1) {
-        return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
+    int32_t x = grid->part[j];
+    if (j == grid->axes - 1) {
+        return x == 0 && dpari_grid_fits(grid, j, grid->rest[j]) ? grid->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
-    } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
-    return x <= g->cells[j] ? x : 0;
+        x = x < grid->rest[j] ? dpari_cart_divisor_from(&grid->primes, grid->rest[j], x + 1) : 0;
+    } while (x > 0 && x <= grid->cells[j] && !dpari_grid_fits(grid, j, x));
+    return x <= grid->cells[j] ? x : 0;
 }
 
 /* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
-static void dpari_grid_search(dpari_cart_grid *g)
+static void dpari_grid_search(dpari_cart_grid *grid)
 {
     int32_t j = 0, d;
-    g->part[0] = 0;
+    grid->part[0] = 0;
     while (j >= 0) {
-        int32_t x = dpari_grid_advance(g, j);
-        int64_t cost =
-            g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
-        if (x == 0 || cost >= g->limit) {
+        int32_t x = dpari_grid_advance(grid, j);
+        int64_t cost = grid->cost[j] +
+                       grid->face[j] * (x > 0 ? dpari_cart_planes(x, grid->wraps >> j & 1u) : 0);
+        if (x == 0 || cost >= grid->limit) {
             j--; /* parts ascend, so later choices cost more */
             continue;
         }
-        g->part[j] = x;
-        g->cost[j + 1] = cost;
-        g->rest[j + 1] = g->rest[j] / x;
-        if (j + 1 == g->axes) {
-            for (d = 0; d < g->axes; d++) {
-                g->best[d] = g->part[d];
+        grid->part[j] = x;
+        grid->cost[j + 1] = cost;
+        grid->rest[j + 1] = grid->rest[j] / x;
+        if (j + 1 == grid->axes) {
+            for (d = 0; d < grid->axes; d++) {
+                grid->best[d] = grid->part[d];
             }
-            g->limit = cost;
-            g->found = 1;
-        } else if (dpari_grid_hopes(g, j + 1)) {
-            g->part[++j] = 0;
+            grid->limit = cost;
+            grid->found = 1;
+        } else if (dpari_grid_hopes(grid, j + 1)) {
+            grid->part[++j] = 0;
         }
     }
 }
 
 /* Finds a first solution, whose cost is the first limit: it gives each prime, largest first, to the
  * axis where it costs least. */
-static void dpari_grid_guess(dpari_cart_grid *g)
+static void dpari_grid_guess(dpari_cart_grid *grid)
 {
-    int32_t i, j, to, n = g->rest[0];
-    int64_t cost = g->cost[0];
-    for (j = 0; j < g->axes; j++) {
-        g->part[j] = 1;
+    int32_t i, j, to, n = grid->rest[0];
+    int64_t cost = grid->cost[0];
+    for (j = 0; j < grid->axes; j++) {
+        grid->part[j] = 1;
     }
-    for (i = g->primes.count - 1; i >= 0; i--) {
-        const int32_t p = g->primes.prime[i];
+    for (i = grid->primes.count - 1; i >= 0; i--) {
+        const int32_t p = grid->primes.prime[i];
         for (; n % p == 0; n /= p) {
-            for (j = 0, to = -1; j < g->axes; j++) {
-                if (dpari_grid_fits(g, j, g->part[j] * p) &&
-                    (to < 0 || g->face[j] * g->part[j] < g->face[to] * g->part[to])) {
+            for (j = 0, to = -1; j < grid->axes; j++) {
+                if (dpari_grid_fits(grid, j, grid->part[j] * p) &&
+                    (to < 0 || grid->face[j] * grid->part[j] < grid->face[to] * grid->part[to])) {
                     to = j;
                 }
             }
             if (to < 0) {
                 return;
             }
-            g->part[to] *= p;
+            grid->part[to] *= p;
         }
     }
-    for (j = 0; j < g->axes; j++) {
-        cost += g->face[j] * dpari_cart_planes(g->part[j], g->wraps >> j & 1u);
+    for (j = 0; j < grid->axes; j++) {
+        cost += grid->face[j] * dpari_cart_planes(grid->part[j], grid->wraps >> j & 1u);
     }
-    g->limit = cost + 1;
+    grid->limit = cost + 1;
 }
 
 /* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
@@ -4627,17 +4632,17 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
     return DPAR_OK;
 }
 
-/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *p. */
-static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *mapping. */
+static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
     int32_t d;
-    p->grid = *grid;
-    p->kind = kind;
-    p->per_node = per_node;
+    mapping->grid = *grid;
+    mapping->kind = kind;
+    mapping->per_node = per_node;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        p->brick[d] = 1;
-        p->order[d] = d < p->grid.dims ? p->grid.dims - 1 - d : d;
+        mapping->brick[d] = 1;
+        mapping->order[d] = d < mapping->grid.dims ? mapping->grid.dims - 1 - d : d;
     }
 }
 
@@ -4688,28 +4693,28 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
 }
 
 /* Numbers the nodes in their grid, and the ranks within their brick. */
-static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
+static int32_t dpari_brick_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
-    for (i = p->grid.dims - 1; i >= 0; i--) {
-        const int32_t d = p->order[i], q = p->brick[d];
-        node = node * (p->grid.parts[d] / q) + coord[d] / q;
+    for (i = mapping->grid.dims - 1; i >= 0; i--) {
+        const int32_t d = mapping->order[i], q = mapping->brick[d];
+        node = node * (mapping->grid.parts[d] / q) + coord[d] / q;
         inside = inside * q + coord[d] % q;
         volume *= q;
     }
     return node * volume + inside;
 }
 
-static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
+static void dpari_brick_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
     int32_t i, node, inside, volume = 1;
-    for (i = 0; i < p->grid.dims; i++) {
-        volume *= p->brick[i];
+    for (i = 0; i < mapping->grid.dims; i++) {
+        volume *= mapping->brick[i];
     }
     node = rank / volume;
     inside = rank % volume;
-    for (i = 0; i < p->grid.dims; i++) {
-        const int32_t d = p->order[i], q = p->brick[d], n = p->grid.parts[d] / q;
+    for (i = 0; i < mapping->grid.dims; i++) {
+        const int32_t d = mapping->order[i], q = mapping->brick[d], n = mapping->grid.parts[d] / q;
         coord[d] = node % n * q + inside % q;
         node /= n;
         inside /= q;
@@ -4724,71 +4729,73 @@ typedef struct dpari_cart_curve {
     int64_t half, low[DPAR_MAX_DIMS];
 } dpari_cart_curve;
 
-static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
+static dpari_cart_curve dpari_curve_start(const dpar_mapping *mapping)
 {
     dpari_cart_curve c;
     int64_t side = 1;
     int32_t d;
     dpari_zero(&c, sizeof(c));
-    for (d = 0; d < p->grid.dims; d++) {
-        while (side < p->grid.parts[d]) {
+    for (d = 0; d < mapping->grid.dims; d++) {
+        while (side < mapping->grid.parts[d]) {
             side *= 2;
         }
     }
-    c.dims = p->grid.dims;
-    c.hilbert = p->kind == DPAR_MAPPING_HILBERT;
+    c.dims = mapping->grid.dims;
+    c.hilbert = mapping->kind == DPAR_MAPPING_HILBERT;
     c.half = side / 2;
     return c;
 }
 
 /* Rotates the lowest `dims` bits to the left; by >= 0. */
-static uint32_t dpari_curve_turn(const dpari_cart_curve *c, uint32_t bits, int32_t by)
+static uint32_t dpari_curve_turn(const dpari_cart_curve *curve, uint32_t bits, int32_t by)
 {
-    by %= c->dims;
-    return (bits << by | bits >> (c->dims - by)) & (((uint32_t)1 << c->dims) - 1);
+    by %= curve->dims;
+    return (bits << by | bits >> (curve->dims - by)) & (((uint32_t)1 << curve->dims) - 1);
 }
 
 /* Returns the child that the curve visits as number w. Bit d is 1 if it is in the upper half along
  * axis d. */
-static uint32_t dpari_curve_child(const dpari_cart_curve *c, uint32_t w)
+static uint32_t dpari_curve_child(const dpari_cart_curve *curve, uint32_t w)
 {
-    return c->hilbert ? dpari_curve_turn(c, w ^ w >> 1, c->turn + 1) ^ c->entry : w;
+    return curve->hilbert ? dpari_curve_turn(curve, w ^ w >> 1, curve->turn + 1) ^ curve->entry : w;
 }
 
 /* Moves into child number w. */
-static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
+static void dpari_curve_enter(dpari_cart_curve *curve, uint32_t w)
 {
-    const uint32_t child = dpari_curve_child(c, w);
+    const uint32_t child = dpari_curve_child(curve, w);
     uint32_t even = w > 0 ? (w - 1) & ~(uint32_t)1 : 0; /* 2 floor((w - 1) / 2) */
     uint32_t ones = w % 2 == 0 && w > 0 ? w - 1 : w;
     int32_t d, trailing = 0;
-    for (d = 0; d < c->dims; d++) {
-        c->low[d] += (child >> d & 1u) ? c->half : 0;
+    for (d = 0; d < curve->dims; d++) {
+        curve->low[d] += (child >> d & 1u) ? curve->half : 0;
     }
     for (; ones & 1u; ones >>= 1) {
         trailing++;
     }
-    c->entry ^= dpari_curve_turn(c, even ^ even >> 1, c->turn + 1);
-    c->turn = (c->turn + trailing + 1) % c->dims;
-    c->half /= 2;
+    curve->entry ^= dpari_curve_turn(curve, even ^ even >> 1, curve->turn + 1);
+    curve->turn = (curve->turn + trailing + 1) % curve->dims;
+    curve->half /= 2;
 }
 
 /* Counts the ranks of the grid in child number w. */
-static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
+static int32_t dpari_curve_count(const dpari_cart_curve *curve, const dpar_mapping *mapping,
+                                 uint32_t w)
 {
-    const uint32_t child = dpari_curve_child(c, w);
+    const uint32_t child = dpari_curve_child(curve, w);
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < c->dims; d++) {
-        int64_t left = p->grid.parts[d] - c->low[d] - ((child >> d & 1u) ? c->half : 0);
-        n *= dpari_most(0, dpari_least(left, c->half));
+    for (d = 0; d < curve->dims; d++) {
+        int64_t left =
+            mapping->grid.parts[d] - curve->low[d] - ((child >> d & 1u) ? curve->half : 0);
+        n *= dpari_most(0, dpari_least(left, curve->half));
     }
     return (int32_t)n;
 }
 
-static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
+static int32_t dpari_curve_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
-    dpari_cart_curve c = dpari_curve_start(p);
+    dpari_cart_curve c = dpari_curve_start(mapping);
     int32_t d, rank = 0;
     while (c.half > 0) {
         uint32_t want = 0, w;
@@ -4796,23 +4803,23 @@ static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
             want |= (uint32_t)(coord[d] >= c.low[d] + c.half) << d;
         }
         for (w = 0; dpari_curve_child(&c, w) != want; w++) {
-            rank += dpari_curve_count(&c, p, w);
+            rank += dpari_curve_count(&c, mapping, w);
         }
         dpari_curve_enter(&c, w);
     }
     return rank;
 }
 
-static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
+static void dpari_curve_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
-    dpari_cart_curve c = dpari_curve_start(p);
+    dpari_cart_curve c = dpari_curve_start(mapping);
     int32_t d;
     while (c.half > 0) {
         uint32_t w = 0;
-        int32_t n = dpari_curve_count(&c, p, w);
+        int32_t n = dpari_curve_count(&c, mapping, w);
         while (n <= rank) {
             rank -= n;
-            n = dpari_curve_count(&c, p, ++w);
+            n = dpari_curve_count(&c, mapping, ++w);
         }
         dpari_curve_enter(&c, w);
     }
@@ -4821,9 +4828,9 @@ static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coo
     }
 }
 
-static int dpari_place_curved(const dpar_mapping *p)
+static int dpari_place_curved(const dpar_mapping *mapping)
 {
-    return p->kind == DPAR_MAPPING_MORTON || p->kind == DPAR_MAPPING_HILBERT;
+    return mapping->kind == DPAR_MAPPING_MORTON || mapping->kind == DPAR_MAPPING_HILBERT;
 }
 
 DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
@@ -4853,40 +4860,41 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
 
 /* Returns the weight of an offset, 0 if the stencil does not have it, or INT64_MAX if it overflows.
  */
-static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const int32_t *offset,
-                                    int32_t moves)
+static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
+                                    const int32_t *offset, int32_t moves)
 {
-    int64_t w = s->bytes;
+    int64_t w = stencil->bytes;
     int32_t d;
-    if (moves == 0 || moves > dpari_stencil_axes(s->shape, dims)) {
+    if (moves == 0 || moves > dpari_stencil_axes(stencil->shape, dims)) {
         return 0;
     }
     if (w == 0) {
         return 1;
     }
     for (d = 0; d < dims; d++) {
-        w = dpari_cart_times(w, offset[d] != 0 ? s->width[d] : s->block[d]);
+        w = dpari_cart_times(w, offset[d] != 0 ? stencil->width[d] : stencil->block[d]);
     }
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *grid, dpar_why *why)
+static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+                                       dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
-    if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
+    if (dpari_stencil_axes(stencil->shape, 1) == 0) {
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", stencil->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
-        if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
+        if (stencil->block[d] < 0 || stencil->width[d] < 0 || stencil->bytes < 0) {
             return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
-                               s->block[d], s->width[d], s->bytes);
+                               stencil->block[d], stencil->width[d], stencil->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
         int32_t moves = dpari_cart_offset(grid->dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
+        int64_t w = dpari_stencil_weight(stencil, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
                              "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
@@ -4924,18 +4932,18 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
 
 /* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
  */
-static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
-                                   int64_t *worst)
+static void dpari_place_cost_tiles(const dpar_mapping *mapping, const dpar_stencil *stencil,
+                                   int64_t *total, int64_t *worst)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0, node = 0;
-    for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
-        int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
+    for (i = 0; i < dpari_cart_three_to(mapping->grid.dims); i++) {
+        int32_t moves = dpari_cart_offset(mapping->grid.dims, i, offset);
+        int64_t w = dpari_stencil_weight(stencil, mapping->grid.dims, offset, moves);
         dpari_cart_pairs at = {1, 1, 1, 1};
-        for (d = 0; d < p->grid.dims; d++) {
-            dpari_cart_pairs_along(&at, p->grid.parts[d], p->brick[d], offset[d],
-                                   p->grid.periodic >> d & 1u);
+        for (d = 0; d < mapping->grid.dims; d++) {
+            dpari_cart_pairs_along(&at, mapping->grid.parts[d], mapping->brick[d], offset[d],
+                                   mapping->grid.periodic >> d & 1u);
         }
         sum += w * (at.all - at.same);
         node += w * (at.tile - at.inside);
@@ -4945,16 +4953,17 @@ static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s,
 }
 
 /* Computes how much a rank sends to other nodes. */
-static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
+static int64_t dpari_place_sends(const dpar_mapping *mapping, const dpar_stencil *stencil,
+                                 int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
     int64_t sum = 0;
-    dpar_mapping_coords(p, rank, coord);
-    for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
-        int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
-        if (w > 0 && dpari_cart_next(&p->grid, coord, offset, next) &&
-            dpar_mapping_rank(p, next) / p->per_node != rank / p->per_node) {
+    dpar_mapping_coords(mapping, rank, coord);
+    for (i = 0; i < dpari_cart_three_to(mapping->grid.dims); i++) {
+        int32_t moves = dpari_cart_offset(mapping->grid.dims, i, offset);
+        int64_t w = dpari_stencil_weight(stencil, mapping->grid.dims, offset, moves);
+        if (w > 0 && dpari_cart_next(&mapping->grid, coord, offset, next) &&
+            dpar_mapping_rank(mapping, next) / mapping->per_node != rank / mapping->per_node) {
             sum += w;
         }
     }
@@ -4990,26 +4999,26 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 }
 
 /* Computes how much each face of a rank carries. */
-static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
+static void dpari_stencil_faces(const dpar_stencil *stencil, int32_t dims, int64_t *weight)
 {
     int32_t d, e;
     for (d = 0; d < dims; d++) {
-        weight[d] = s->bytes > 0 ? s->bytes : 1;
-        for (e = 0; s->bytes > 0 && e < dims; e++) {
-            weight[d] = dpari_cart_times(weight[d], e == d ? s->width[e] : s->block[e]);
+        weight[d] = stencil->bytes > 0 ? stencil->bytes : 1;
+        for (e = 0; stencil->bytes > 0 && e < dims; e++) {
+            weight[d] = dpari_cart_times(weight[d], e == d ? stencil->width[e] : stencil->block[e]);
         }
     }
 }
 
 /* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
  */
-static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_MAPPING_BRICKS) {
-        return dpari_place_bricks(p, grid, per_node, weight, NULL);
+        return dpari_place_bricks(mapping, grid, per_node, weight, NULL);
     }
-    dpari_place_start(p, grid, kind, per_node);
+    dpari_place_start(mapping, grid, kind, per_node);
     return DPAR_OK;
 }
 
@@ -5074,10 +5083,10 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 /* Returns n / by[k], for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which
  * fits into 64 bits, n v / 2^(63+l) exceeds n / d by less than 1 / d, so that its floor is the
  * quotient. */
-DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
+DPARI_HOT int64_t dpari_split_div(const dpar_split *split, int k, int64_t n, int64_t *rest)
 {
-    int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
-    *rest = n - q * s->by[k];
+    int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, split->inverse[k]) >> split->shift[k]);
+    *rest = n - q * split->by[k];
     return q;
 }
 
@@ -5115,22 +5124,22 @@ static int dpari_bits(uint64_t d)
 }
 
 /* Sets divisor k and its inverse. */
-static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
+static void dpari_split_by(dpar_split *split, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
     int bits = dpari_bits(d);
-    s->by[k] = (int64_t)d;
+    split->by[k] = (int64_t)d;
     d <<= 64 - bits;              /* moves its highest bit to the top */
     if (d == (uint64_t)1 << 63) { /* a power of two */
-        s->inverse[k] = d;
+        split->inverse[k] = d;
         bits--;
     } else {
-        s->inverse[k] = dpari_inverse(d) + 1;
+        split->inverse[k] = dpari_inverse(d) + 1;
     }
-    s->shift[k] = (uint8_t)bits;
+    split->shift[k] = (uint8_t)bits;
 }
 
-/* ---- making --------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why)
 {
@@ -5147,45 +5156,45 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
 }
 
 /* Computes the divisors of a rule, and the rest of the count after whole rounds. */
-DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
+DPARI_INTERNAL void dpari_split_resize(dpar_split *split, int64_t count)
 {
-    int64_t blocks, parts = s->parts;
-    s->count = count;
-    s->rounds = count / parts;
-    s->extra = count % parts;
-    switch (s->rule) {
+    int64_t blocks, parts = split->parts;
+    split->count = count;
+    split->rounds = count / parts;
+    split->extra = count % parts;
+    switch (split->rule) {
     case DPAR_SPLIT_EVEN:
-        dpari_split_by(s, 0, s->rounds + 1);
-        dpari_split_by(s, 1, s->rounds);
+        dpari_split_by(split, 0, split->rounds + 1);
+        dpari_split_by(split, 1, split->rounds);
         break;
     case DPAR_SPLIT_FLOOR:
-        s->tail = count <= INT64_MAX / parts; /* P N fits */
-        dpari_split_by(s, 0, count);
-        dpari_split_by(s, 1, parts);
+        split->tail = count <= INT64_MAX / parts; /* P N fits */
+        dpari_split_by(split, 0, count);
+        dpari_split_by(split, 1, parts);
         break;
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        dpari_split_by(s, 0, s->block);
-        dpari_split_by(s, 1, parts);
-        blocks = count / s->block;
-        s->tail = count % s->block;
-        s->rounds = blocks / parts;
-        s->extra = blocks % parts;
+        dpari_split_by(split, 0, split->block);
+        dpari_split_by(split, 1, parts);
+        blocks = count / split->block;
+        split->tail = count % split->block;
+        split->rounds = blocks / parts;
+        split->extra = blocks % parts;
         break;
     case DPAR_SPLIT_STRIDED: /* by[0] elements in a piece, by[1] of them in a part */
-        dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
-        dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
-        s->rounds = count / s->by[0];
-        s->tail = count % s->by[0];
+        dpari_split_by(split, 0, dpari_ceil_div(count, split->block));
+        dpari_split_by(split, 1, dpari_ceil_div(split->by[0], parts));
+        split->rounds = count / split->by[0];
+        split->tail = count % split->by[0];
         break;
     case DPAR_SPLIT_RAGGED: break;
     default:
-        dpari_split_by(s, 0,
-                       dpari_ceil_div(count, s->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(split, 0,
+                       dpari_ceil_div(count, split->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
     }
 }
 
-DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
+DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
@@ -5200,18 +5209,18 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     if (blocked && block < 1) {
         return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
-    dpari_zero(s, sizeof(*s));
-    s->rule = rule;
-    s->parts = parts;
-    s->block = blocked ? block : 0;
+    dpari_zero(split, sizeof(*split));
+    split->rule = rule;
+    split->parts = parts;
+    split->block = blocked ? block : 0;
     if (rule == DPAR_SPLIT_CYCLIC) {
-        s->block = 1;
+        split->block = 1;
     }
-    dpari_split_resize(s, count);
+    dpari_split_resize(split, count);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts,
+DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *split, int32_t parts,
                                                        const int64_t *cuts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
@@ -5228,11 +5237,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
-    dpari_zero(s, sizeof(*s));
-    s->rule = DPAR_SPLIT_RAGGED;
-    s->parts = parts;
-    s->count = cuts[parts];
-    s->cuts = cuts;
+    dpari_zero(split, sizeof(*split));
+    split->rule = DPAR_SPLIT_RAGGED;
+    split->parts = parts;
+    split->count = cuts[parts];
+    split->cuts = cuts;
     return DPAR_OK;
 }
 
@@ -5357,29 +5366,30 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     return DPAR_OK;
 }
 
-/* ---- contiguous rules ----------------------------------------------------------------------- */
+/* ---- contiguous rules ------------------------------------------------------------------------ */
 
 /* Returns where part p begins, 0 <= p <= P. With chunks of b elements p b <= N + P, so that no
  * product overflows. For FLOOR, floor(N p / P) = (N / P) p + (N % P) p / P, with the second product
  * below 2^62. */
-DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
+DPARI_HOT int64_t dpari_split_cut(const dpar_split *split, int64_t p)
 {
     int64_t rest;
-    switch (s->rule) {
-    case DPAR_SPLIT_CHUNK: return dpari_least(s->count, p * s->by[0]);
-    case DPAR_SPLIT_EVEN: return s->rounds * p + dpari_least(p, s->extra);
-    case DPAR_SPLIT_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
-    default: return s->cuts[p];
+    switch (split->rule) {
+    case DPAR_SPLIT_CHUNK: return dpari_least(split->count, p * split->by[0]);
+    case DPAR_SPLIT_EVEN: return split->rounds * p + dpari_least(p, split->extra);
+    case DPAR_SPLIT_FLOOR:
+        return split->rounds * p + dpari_split_div(split, 1, split->extra * p, &rest);
+    default: return split->cuts[p];
     }
 }
 
 /* Finds the last part that begins at or before i and is not empty, by bisection. */
-static int32_t dpari_split_search(const dpar_split *s, int64_t i)
+static int32_t dpari_split_search(const dpar_split *split, int64_t i)
 {
-    int32_t low = 0, high = s->parts; /* cut(low) <= i < cut(high) */
+    int32_t low = 0, high = split->parts; /* cut(low) <= i < cut(high) */
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
-        if (dpari_split_cut(s, middle) <= i) {
+        if (dpari_split_cut(split, middle) <= i) {
             low = middle;
         } else {
             high = middle;
@@ -5388,228 +5398,234 @@ static int32_t dpari_split_search(const dpar_split *s, int64_t i)
     return low;
 }
 
-DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_even_part(const dpar_split *split, int64_t i)
 {
-    int64_t rest, p = dpari_split_div(s, 0, i, &rest);
-    return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
+    int64_t rest, p = dpari_split_div(split, 0, i, &rest);
+    return p < split->extra ? p : dpari_split_div(split, 1, i - split->extra, &rest);
 }
 
 /* floor(N p / P) <= i is the same as p <= (P (i + 1) - 1) / N. That division gives the part if the
  * product fits, otherwise a search does. */
-DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_floor_part(const dpar_split *split, int64_t i)
 {
     int64_t rest;
-    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest)
-                   : dpari_split_search(s, i);
+    return split->tail ? dpari_split_div(split, 0, split->parts * (i + 1) - 1, &rest)
+                       : dpari_split_search(split, i);
 }
 
-/* ---- scattered rules ------------------------------------------------------------------------ */
+/* ---- scattered rules ------------------------------------------------------------------------- */
 
 /* BLOCK_CYCLIC, 0-based (ScaLAPACK): block j belongs to (source + j) mod P. */
-DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, turn, block = dpari_split_div(s, 0, i, &in);
-    *local = s->block * dpari_split_div(s, 1, block, &turn) + in;
-    turn += s->source;
-    return turn >= s->parts ? turn - s->parts : turn;
+    int64_t in, turn, block = dpari_split_div(split, 0, i, &in);
+    *local = split->block * dpari_split_div(split, 1, block, &turn) + in;
+    turn += split->source;
+    return turn >= split->parts ? turn - split->parts : turn;
 }
 
 /* Returns the position of a part in a round: 0 for the part that has the first block. */
-DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *split, int64_t part)
 {
-    return part >= s->source ? part - s->source : part - s->source + s->parts;
+    return part >= split->source ? part - split->source : part - split->source + split->parts;
 }
 
 /* Returns how many elements of the blocks after the full rounds a part has. */
-DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *s, int64_t turn)
+DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *split, int64_t turn)
 {
-    return turn < s->extra ? s->block : turn == s->extra ? s->tail : 0;
+    return turn < split->extra ? split->block : turn == split->extra ? split->tail : 0;
 }
 
-DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t in, round = dpari_split_div(s, 0, local, &in), turn = dpari_cyclic_turn(s, part);
-    if (round >= s->rounds && (round > s->rounds || in >= dpari_cyclic_last(s, turn))) {
+    int64_t in, round = dpari_split_div(split, 0, local, &in),
+                turn = dpari_cyclic_turn(split, part);
+    if (round >= split->rounds && (round > split->rounds || in >= dpari_cyclic_last(split, turn))) {
         return -1;
     }
-    return (round * s->parts + turn) * s->block + in;
+    return (round * split->parts + turn) * split->block + in;
 }
 
 /* STRIDED: returns how much of a full piece part p has. */
-DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
+DPARI_HOT int64_t dpari_strided_full(const dpar_split *split, int64_t p)
 {
-    return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
+    return dpari_least(split->by[1], split->by[0] - dpari_least(split->by[0], p * split->by[1]));
 }
 
 /* Returns how much of the last, short piece part p has. *offset receives where that begins. */
-static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
+static int64_t dpari_strided_last(const dpar_split *split, int64_t p, int64_t *offset)
 {
-    int64_t b = dpari_ceil_div(s->tail, s->parts);
-    *offset = dpari_least(s->tail, p * b);
-    return dpari_least(b, s->tail - *offset);
+    int64_t b = dpari_ceil_div(split->tail, split->parts);
+    *offset = dpari_least(split->tail, p * b);
+    return dpari_least(b, split->tail - *offset);
 }
 
-DPARI_HOT int64_t dpari_strided_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_strided_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, piece = dpari_split_div(s, 0, i, &in), part, rest;
-    if (piece < s->rounds) {
-        part = dpari_split_div(s, 1, in, &rest);
-        *local = piece * dpari_least(s->by[1], s->by[0] - in + rest) + rest;
+    int64_t in, piece = dpari_split_div(split, 0, i, &in), part, rest;
+    if (piece < split->rounds) {
+        part = dpari_split_div(split, 1, in, &rest);
+        *local = piece * dpari_least(split->by[1], split->by[0] - in + rest) + rest;
         return part;
     }
-    part = in / dpari_ceil_div(s->tail, s->parts);
-    (void)dpari_strided_last(s, part, &rest);
-    *local = piece * dpari_strided_full(s, part) + in - rest;
+    part = in / dpari_ceil_div(split->tail, split->parts);
+    (void)dpari_strided_last(split, part, &rest);
+    *local = piece * dpari_strided_full(split, part) + in - rest;
     return part;
 }
 
-DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_strided_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t full = dpari_strided_full(s, part), piece = s->rounds, offset;
-    if (full == s->by[1]) {
-        piece = dpari_split_div(s, 1, local, &offset);
+    int64_t full = dpari_strided_full(split, part), piece = split->rounds, offset;
+    if (full == split->by[1]) {
+        piece = dpari_split_div(split, 1, local, &offset);
     } else if (full > 0) {
         piece = local / full;
     }
-    if (piece < s->rounds) {
-        return piece * (s->by[0] - full) + part * s->by[1] + local;
+    if (piece < split->rounds) {
+        return piece * (split->by[0] - full) + part * split->by[1] + local;
     }
-    local -= s->rounds * full;
-    if (local >= dpari_strided_last(s, part, &offset)) {
+    local -= split->rounds * full;
+    if (local >= dpari_strided_last(split, part, &offset)) {
         return -1;
     }
-    return s->rounds * s->by[0] + offset + local;
+    return split->rounds * split->by[0] + offset + local;
 }
 
 /* ZIGZAG: returns where chunk c of 2 P begins. */
-DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
+DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *split, int64_t c)
 {
-    return dpari_least(s->count, c * s->by[0]);
+    return dpari_least(split->count, c * split->by[0]);
 }
 
 /* Count the elements of a part's first chunk, and of its second. */
-DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *split, int64_t part)
 {
-    return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
+    return dpari_zigzag_cut(split, part + 1) - dpari_zigzag_cut(split, part);
 }
 
-DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *split, int64_t part)
 {
-    return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
+    return dpari_zigzag_first(split, 2 * (int64_t)split->parts - 1 - part);
 }
 
 /* If a second chunk has elements, the first one is full. */
-DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, chunk = dpari_split_div(s, 0, i, &in);
-    if (chunk < s->parts) {
+    int64_t in, chunk = dpari_split_div(split, 0, i, &in);
+    if (chunk < split->parts) {
         *local = in;
         return chunk;
     }
-    *local = s->by[0] + in;
-    return 2 * (int64_t)s->parts - 1 - chunk;
+    *local = split->by[0] + in;
+    return 2 * (int64_t)split->parts - 1 - chunk;
 }
 
-DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t first = dpari_zigzag_first(s, part), chunk = 2 * (int64_t)s->parts - 1 - part;
+    int64_t first = dpari_zigzag_first(split, part), chunk = 2 * (int64_t)split->parts - 1 - part;
     if (local < first) {
-        return dpari_zigzag_cut(s, part) + local;
+        return dpari_zigzag_cut(split, part) + local;
     }
-    return local - first < dpari_zigzag_second(s, part)
-               ? dpari_zigzag_cut(s, chunk) + (local - first)
+    return local - first < dpari_zigzag_second(split, part)
+               ? dpari_zigzag_cut(split, chunk) + (local - first)
                : -1;
 }
 
 /* ---- any rule -------------------------------------------------------------------------------- */
 
-DPARI_HOT int dpari_split_has(const dpar_split *s, int32_t part)
+DPARI_HOT int dpari_split_has(const dpar_split *split, int32_t part)
 {
-    return part >= 0 && part < s->parts;
+    return part >= 0 && part < split->parts;
 }
 
 /* Finds the part that has i, 0 <= i < N, and its local index there. */
-DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int32_t dpari_split_find(const dpar_split *split, int64_t i, int64_t *local)
 {
     int64_t part;
-    switch (s->rule) {
-    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
-    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
-    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
-    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
-    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
-    case DPAR_SPLIT_EVEN: part = dpari_even_part(s, i); break;
-    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(s, i); break;
-    default: part = dpari_split_search(s, i);
+    switch (split->rule) {
+    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(split, 0, i, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(split, i, local);
+    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(split, 1, i, &part); return (int32_t)part;
+    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(split, i, local);
+    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(split, i, local);
+    case DPAR_SPLIT_EVEN: part = dpari_even_part(split, i); break;
+    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(split, i); break;
+    default: part = dpari_split_search(split, i);
     }
-    *local = i - dpari_split_cut(s, part);
+    *local = i - dpari_split_cut(split, part);
     return (int32_t)part;
 }
 
 /* Returns the element at index `local` of a part that exists, or -1. */
-DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t local)
+DPARI_HOT int64_t dpari_split_global(const dpar_split *split, int32_t part, int64_t local)
 {
     int64_t cut;
-    switch (s->rule) {
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
-    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(s, part, local);
-    case DPAR_SPLIT_STRIDED: return dpari_strided_global(s, part, local);
-    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(s, part, local);
+    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(split, part, local);
+    case DPAR_SPLIT_STRIDED: return dpari_strided_global(split, part, local);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(split, part, local);
     default:
-        cut = dpari_split_cut(s, part);
-        return local < dpari_split_cut(s, (int64_t)part + 1) - cut ? cut + local : -1;
+        cut = dpari_split_cut(split, part);
+        return local < dpari_split_cut(split, (int64_t)part + 1) - cut ? cut + local : -1;
     }
 }
 
 /* Counts the elements from i on that are consecutive in the part, where i has index `local`. */
-static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
+static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i, int64_t local)
 {
-    int64_t in, left = s->count - i;
-    switch (s->rule) {
+    int64_t in, left = split->count - i;
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        (void)dpari_split_div(s, 0, local, &in);
-        return s->parts == 1 ? left : dpari_least(left, s->block - in);
+        (void)dpari_split_div(split, 0, local, &in);
+        return split->parts == 1 ? left : dpari_least(left, split->block - in);
     case DPAR_SPLIT_STRIDED:
-        if (s->by[0] == s->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+        if (split->by[0] ==
+            split->by[1]) { /* pieces of one element, or one part: part 0 has everything */
             return left;
         }
-        if (dpari_split_div(s, 0, i, &in) < s->rounds) {
-            return part * s->by[1] + dpari_strided_full(s, part) - in;
+        if (dpari_split_div(split, 0, i, &in) < split->rounds) {
+            return part * split->by[1] + dpari_strided_full(split, part) - in;
         }
-        left = dpari_strided_last(s, part, &local);
+        left = dpari_strided_last(split, part, &local);
         return local + left - in;
     case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
-        in = dpari_zigzag_first(s, part);
-        return local < in && part < s->parts - 1 ? in - local
-                                                 : in + dpari_zigzag_second(s, part) - local;
-    default: return dpari_split_cut(s, (int64_t)part + 1) - i;
+        in = dpari_zigzag_first(split, part);
+        return local < in && part < split->parts - 1
+                   ? in - local
+                   : in + dpari_zigzag_second(split, part) - local;
+    default: return dpari_split_cut(split, (int64_t)part + 1) - i;
     }
 }
 
-/* ---- queries -------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_count(const dpar_split *split, int32_t part)
 {
     int64_t offset;
-    if (!dpari_split_has(s, part)) {
+    if (!dpari_split_has(split, part)) {
         return 0;
     }
-    switch (s->rule) {
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        return s->rounds * s->block + dpari_cyclic_last(s, dpari_cyclic_turn(s, part));
+        return split->rounds * split->block +
+               dpari_cyclic_last(split, dpari_cyclic_turn(split, part));
     case DPAR_SPLIT_STRIDED:
-        return s->rounds * dpari_strided_full(s, part) + dpari_strided_last(s, part, &offset);
-    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
-    default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
+        return split->rounds * dpari_strided_full(split, part) +
+               dpari_strided_last(split, part, &offset);
+    case DPAR_SPLIT_ZIGZAG:
+        return dpari_zigzag_first(split, part) + dpari_zigzag_second(split, part);
+    default: return dpari_split_cut(split, (int64_t)part + 1) - dpari_split_cut(split, part);
     }
 }
 
-DPARI_API int dpari_split_in_order(const dpar_split *s)
+DPARI_API int dpari_split_in_order(const dpar_split *split)
 {
-    return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
-           s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
+    return split->rule == DPAR_SPLIT_CHUNK || split->rule == DPAR_SPLIT_EVEN ||
+           split->rule == DPAR_SPLIT_FLOOR || split->rule == DPAR_SPLIT_RAGGED;
 }
 
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
@@ -5619,51 +5635,53 @@ DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_first(const dpar_split *split, int32_t part)
 {
-    int64_t i = dpar_split_global(s, part, 0, NULL);
-    return i < 0 ? s->count : i;
+    int64_t i = dpar_split_global(split, part, 0, NULL);
+    return i < 0 ? split->count : i;
 }
 
 /* Not inlined, so that callers that need no run do not pay for it. */
-DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
-                                                   int64_t *run)
+DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *split, int64_t i,
+                                                   int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
-    if (i < 0 || i >= s->count) {
+    if (i < 0 || i >= split->count) {
         return -1;
     }
-    part = dpari_split_find(s, i, &at);
-    *run = dpari_split_run(s, part, i, at);
+    part = dpari_split_find(split, i, &at);
+    *run = dpari_split_run(split, part, i, at);
     if (local != NULL) {
         *local = at;
     }
     return part;
 }
 
-DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPAR_API int32_t dpar_split_locate(const dpar_split *split, int64_t i, int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
     if (run != NULL) {
-        return dpari_split_find_run(s, i, local, run);
+        return dpari_split_find_run(split, i, local, run);
     }
-    if (i < 0 || i >= s->count) {
+    if (i < 0 || i >= split->count) {
         return -1;
     }
-    part = dpari_split_find(s, i, &at);
+    part = dpari_split_find(split, i, &at);
     if (local != NULL) {
         *local = at;
     }
     return part;
 }
 
-DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
+DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_t local,
+                                   int64_t *run)
 {
-    int64_t i = dpari_split_has(s, part) && local >= 0 ? dpari_split_global(s, part, local) : -1;
+    int64_t i =
+        dpari_split_has(split, part) && local >= 0 ? dpari_split_global(split, part, local) : -1;
     if (run != NULL && i >= 0) {
-        *run = dpari_split_run(s, part, i, local);
+        *run = dpari_split_run(split, part, i, local);
     }
     return i;
 }
@@ -5676,33 +5694,35 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Counts the elements of `part` among the first i. They are those that the rule would give it if
  * there were only i elements, except that cuts stay where they are. */
-DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
-    if (!dpari_split_has(s, part) || i <= 0) {
+    if (!dpari_split_has(split, part) || i <= 0) {
         return 0;
     }
-    i = dpari_least(i, s->count);
-    switch (s->rule) {
+    i = dpari_least(i, split->count);
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
-        offset = turn - dpari_cyclic_turn(s, part);
+        piece = dpari_split_div(split, 1, dpari_split_div(split, 0, i, &in), &turn) * split->block;
+        offset = turn - dpari_cyclic_turn(split, part);
         if (offset > 0) {
-            return piece + s->block;
+            return piece + split->block;
         }
         return offset == 0 ? piece + in : piece;
     case DPAR_SPLIT_STRIDED:
-        piece = dpari_split_div(s, 0, i, &in);
-        size = dpari_strided_full(s, part);
-        offset = part * s->by[1];
-        turn = piece < s->rounds ? size : dpari_strided_last(s, part, &offset);
+        piece = dpari_split_div(split, 0, i, &in);
+        size = dpari_strided_full(split, part);
+        offset = part * split->by[1];
+        turn = piece < split->rounds ? size : dpari_strided_last(split, part, &offset);
         return piece * size + dpari_split_past(in, offset, turn);
     case DPAR_SPLIT_ZIGZAG:
-        size = 2 * (int64_t)s->parts - 1 - part;
-        return dpari_split_past(i, dpari_zigzag_cut(s, part), dpari_zigzag_first(s, part)) +
-               dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
-    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_part_count(s, part));
+        size = 2 * (int64_t)split->parts - 1 - part;
+        return dpari_split_past(i, dpari_zigzag_cut(split, part), dpari_zigzag_first(split, part)) +
+               dpari_split_past(i, dpari_zigzag_cut(split, size), dpari_zigzag_second(split, part));
+    default:
+        return dpari_split_past(i, dpari_split_cut(split, part),
+                                dpar_split_part_count(split, part));
     }
 }
 
@@ -5771,50 +5791,53 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
     return p;
 }
 
-/* ---- making --------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* Makes the split of `count` elements by an axis. It cannot fail, because dpar_layout_init checked
  * it. */
-static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
+static void dpari_axis_split(const dpar_layout *layout, int32_t axis, int64_t count,
+                             dpar_split *split)
 {
-    const dpar_placement *p = &l->axis[axis];
-    dpari_zero(s, sizeof(*s));
-    s->rule = p->rule;
-    s->parts = l->mesh.axis[axis].size;
-    s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
-    s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
-    s->cuts = p->cuts;
-    dpari_split_resize(s, count);
+    const dpar_placement *placement = &layout->axis[axis];
+    dpari_zero(split, sizeof(*split));
+    split->rule = placement->rule;
+    split->parts = layout->mesh.axis[axis].size;
+    split->block = placement->rule == DPAR_SPLIT_CYCLIC ? 1 : placement->block;
+    split->source = placement->rule == DPAR_SPLIT_BLOCK_CYCLIC ? placement->source : 0;
+    split->cuts = placement->cuts;
+    dpari_split_resize(split, count);
 }
 
 /* Returns the next axis that cuts a dim, from position k of the order on, or -1. */
-static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
+static int32_t dpari_next_cut(const dpar_layout *layout, int32_t dim, int32_t k)
 {
-    for (; k < l->mesh.axes; k++) {
-        const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == dim) {
+    for (; k < layout->mesh.axes; k++) {
+        const dpar_placement *placement = &layout->axis[layout->order[k]];
+        if (placement->kind == DPAR_PLACEMENT_SHARD && placement->dim == dim) {
             return k;
         }
     }
     return -1;
 }
 
-static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int32_t size,
+static dpar_status dpari_check_shard(const dpar_placement *placement, int32_t axis, int32_t size,
                                      const int64_t *extent, int32_t dims, dpar_why *why)
 {
     dpar_split s;
     dpar_status st;
-    int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
-    if (p->rule != DPAR_SPLIT_RAGGED) {
-        if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
+    int32_t dim = placement->dim + (placement->dim < 0 ? dims : 0);
+    if (placement->rule != DPAR_SPLIT_RAGGED) {
+        if (placement->rule == DPAR_SPLIT_BLOCK_CYCLIC &&
+            (placement->source < 0 || placement->source >= size)) {
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", placement->source,
+                               size);
         }
-        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
+        return dpar_split_init(&s, placement->rule, extent[dim], size, placement->block, why);
     }
-    if (p->cuts == NULL) {
+    if (placement->cuts == NULL) {
         return dpari_wrong(why, "axis %d: RAGGED needs cuts", axis);
     }
-    st = dpar_split_init_ragged(&s, size, p->cuts, why);
+    st = dpar_split_init_ragged(&s, size, placement->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
@@ -5822,37 +5845,39 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     return st;
 }
 
-static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
+static dpar_status dpari_check_axis(const dpar_placement *placement, int32_t axis, int32_t dims,
                                     dpar_why *why)
 {
-    if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
-                           dims);
+    if (placement->kind == DPAR_PLACEMENT_SHARD &&
+        (placement->dim < -dims || placement->dim >= dims)) {
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis,
+                           placement->dim, dims);
     }
-    if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
+    if (placement->kind == DPAR_PLACEMENT_PARTIAL &&
+        (placement->op < DPAR_SUM || placement->op >= DPAR_OP_COUNT)) {
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, placement->op);
     }
-    if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
+    if (placement->kind < DPAR_PLACEMENT_REPLICATE || placement->kind > DPAR_PLACEMENT_PARTIAL) {
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, placement->kind);
     }
     return DPAR_OK;
 }
 
 /* Sorts the axes into the order in which they cut, and checks that RAGGED is the first cut of its
  * dim. */
-static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
+static dpar_status dpari_check_order(const dpar_placement *placement, int32_t axes, int32_t dims,
                                      int8_t *order, dpar_why *why)
 {
     uint32_t cut = 0;
     int32_t i, k;
     for (i = 0; i < axes; i++) {
-        for (k = i; k > 0 && p[order[k - 1]].order > p[i].order; k--) {
+        for (k = i; k > 0 && placement[order[k - 1]].order > placement[i].order; k--) {
             order[k] = order[k - 1];
         }
         order[k] = (int8_t)i;
     }
     for (k = 0; k < axes; k++) {
-        const dpar_placement *q = &p[order[k]];
+        const dpar_placement *q = &placement[order[k]];
         int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
         if (q->kind != DPAR_PLACEMENT_SHARD) {
             continue;
@@ -5866,7 +5891,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh,
+DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *layout, const dpar_mesh *mesh,
                                                  int32_t dims, const int64_t *extent,
                                                  const dpar_placement *placement, dpar_why *why)
 {
@@ -5900,26 +5925,26 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     if (st != DPAR_OK) {
         return st;
     }
-    l->mesh = *mesh;
-    l->dims = dims;
+    layout->mesh = *mesh;
+    layout->dims = dims;
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
-        l->extent[i] = i < dims ? extent[i] : 0;
+        layout->extent[i] = i < dims ? extent[i] : 0;
     }
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
-        l->axis[i] = placement[i];
+        layout->axis[i] = placement[i];
         if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
-            l->axis[i].dim += dims;
+            layout->axis[i].dim += dims;
         }
-        l->order[i] = order[i];
+        layout->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
-        dpari_zero(&l->axis[i], sizeof(l->axis[i]));
-        l->order[i] = 0;
+        dpari_zero(&layout->axis[i], sizeof(layout->axis[i]));
+        layout->order[i] = 0;
     }
     return DPAR_OK;
 }
 
-/* ---- one dim -------------------------------------------------------------------------------- */
+/* ---- one dim --------------------------------------------------------------------------------- */
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
@@ -5931,14 +5956,15 @@ typedef struct dpari_nest {
 
 /* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
  * mesh and owns nothing. */
-static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
+static void dpari_nest_of(const dpar_layout *layout, const int32_t *coord, int32_t dim,
+                          dpari_nest *e)
 {
-    int32_t k = dpari_next_cut(l, dim, 0);
+    int32_t k = dpari_next_cut(layout, dim, 0);
     e->cuts = 0;
-    e->size[0] = coord != NULL ? l->extent[dim] : 0;
-    for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
-        int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+    e->size[0] = coord != NULL ? layout->extent[dim] : 0;
+    for (; k >= 0 && coord != NULL; k = dpari_next_cut(layout, dim, k + 1)) {
+        int32_t axis = layout->order[k];
+        dpari_axis_split(layout, axis, e->size[e->cuts], &e->split);
         e->axis[e->cuts] = (int8_t)axis;
         e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
         e->cuts++;
@@ -5947,7 +5973,7 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
 
 /* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
  * does not have it. *run receives how many indices are consecutive from there on. */
-static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
+static int64_t dpari_nest_global(const dpar_layout *layout, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
     int64_t least, here = 0;
@@ -5957,7 +5983,7 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
     }
     least = e->size[e->cuts] - local;
     for (k = e->cuts - 1; k >= 0; k--) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
+        dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }
@@ -5965,93 +5991,93 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
     return local;
 }
 
-static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *coord)
+static const int32_t *dpari_coords(const dpar_layout *layout, int32_t rank, int32_t *coord)
 {
-    return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
+    return dpar_mesh_coords(&layout->mesh, rank, coord) ? coord : NULL;
 }
 
 /* Not inlined, so that its frame and that of the search for coordinates are not on the stack at the
  * same time. */
-DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
+DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *layout, const int32_t *coord,
                                               int32_t dim, int64_t local, int64_t *run)
 {
     int64_t here, i;
     dpari_nest e;
-    dpari_nest_of(l, coord, dim, &e);
-    i = dpari_nest_global(l, coord, &e, local, &here);
+    dpari_nest_of(layout, coord, dim, &e);
+    i = dpari_nest_global(layout, coord, &e, local, &here);
     if (i >= 0 && run != NULL) {
         *run = here;
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
-                                    int64_t *run)
+DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
+                                    int64_t local, int64_t *run)
 {
     int32_t coord[DPAR_MAX_AXES];
-    if (dim < 0 || dim >= l->dims) {
+    if (dim < 0 || dim >= layout->dims) {
         return -1;
     }
-    return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
+    return dpari_global_at(layout, dpari_coords(layout, rank, coord), dim, local, run);
 }
 
-DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+DPARI_API int dpari_layout_span(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
-    if (dim < 0 || dim >= l->dims) {
+    if (dim < 0 || dim >= layout->dims) {
         return 0;
     }
-    dpari_nest_of(l, coord, dim, &e);
+    dpari_nest_of(layout, coord, dim, &e);
     if (e.size[e.cuts] == 0) {
         return 0;
     }
-    *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
+    *lo = dpari_nest_global(layout, coord, &e, 0, &run);
+    *hi = dpari_nest_global(layout, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
 /* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
-DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
+DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *layout, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
-    int64_t size = l->extent[dim];
+    int64_t size = layout->extent[dim];
     int32_t k;
     dpar_split s;
     i = dpari_most(0, dpari_least(i, size));
-    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
-        dpari_axis_split(l, l->order[k], size, &s);
-        i = dpari_split_before(&s, coord[l->order[k]], i);
-        size = dpar_split_part_count(&s, coord[l->order[k]]);
+    for (k = dpari_next_cut(layout, dim, 0); k >= 0; k = dpari_next_cut(layout, dim, k + 1)) {
+        dpari_axis_split(layout, layout->order[k], size, &s);
+        i = dpari_split_before(&s, coord[layout->order[k]], i);
+        size = dpar_split_part_count(&s, coord[layout->order[k]]);
     }
     return i;
 }
 
-DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *layout, int32_t rank, int32_t dim,
                                            int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
-    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
+    if (dim < 0 || dim >= layout->dims || dpari_coords(layout, rank, coord) == NULL) {
         return 0;
     }
-    return dpari_before_at(l, coord, dim, i);
+    return dpari_before_at(layout, coord, dim, i);
 }
 
-DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+DPAR_API int dpar_layout_locate(const dpar_layout *layout, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run)
 {
     int64_t least, here, count;
     int32_t k;
     dpar_split s;
-    if (dim < 0 || dim >= l->dims || i < 0 || i >= l->extent[dim]) {
+    if (dim < 0 || dim >= layout->dims || i < 0 || i >= layout->extent[dim]) {
         return 0;
     }
-    count = l->extent[dim];
+    count = layout->extent[dim];
     least = count - i;
-    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
-        int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, count, &s);
+    for (k = dpari_next_cut(layout, dim, 0); k >= 0; k = dpari_next_cut(layout, dim, k + 1)) {
+        int32_t axis = layout->order[k];
+        dpari_axis_split(layout, axis, count, &s);
         coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
         count = dpar_split_part_count(&s, coord[axis]);
@@ -6065,29 +6091,30 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
     return 1;
 }
 
-/* ---- all dims ------------------------------------------------------------------------------- */
+/* ---- all dims -------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
-                                          int64_t *shape, int64_t *offset)
+DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *layout, const int32_t *coord,
+                                          int32_t d, int64_t *shape, int64_t *offset)
 {
     int64_t run, first;
     dpari_nest e;
-    dpari_nest_of(l, coord, d, &e);
-    first = dpari_nest_global(l, coord, &e, 0, &run);
+    dpari_nest_of(layout, coord, d, &e);
+    first = dpari_nest_global(layout, coord, &e, 0, &run);
     if (shape != NULL) {
         shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
-        offset[d] = first < 0 ? l->extent[d] : first;
+        offset[d] = first < 0 ? layout->extent[d] : first;
     }
 }
 
-DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape, int64_t *offset)
+DPAR_API void dpar_layout_local(const dpar_layout *layout, int32_t rank, int64_t *shape,
+                                int64_t *offset)
 {
     int32_t coord[DPAR_MAX_AXES], d;
-    const int32_t *at = dpari_coords(l, rank, coord);
-    for (d = 0; d < l->dims; d++) {
-        dpari_local_at(l, at, d, shape, offset);
+    const int32_t *at = dpari_coords(layout, rank, coord);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_local_at(layout, at, d, shape, offset);
     }
 }
 
@@ -6108,26 +6135,26 @@ static int64_t dpari_volume(int32_t dims, const int64_t *shape)
     return n;
 }
 
-DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
+DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
-    if (dpari_coords(l, rank, coord) == NULL) {
+    if (dpari_coords(layout, rank, coord) == NULL) {
         return 0; /* also for an array without dims */
     }
-    dpar_layout_local(l, rank, shape, NULL);
-    return dpari_volume(l->dims, shape);
+    dpar_layout_local(layout, rank, shape, NULL);
+    return dpari_volume(layout->dims, shape);
 }
 
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+DPAR_API void dpar_layout_strides(const dpar_layout *layout, int32_t rank, const int64_t *whole,
                                   int64_t *stride)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t d, k;
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = 0; d < l->dims; d++) {
+    dpar_layout_local(layout, rank, shape, NULL);
+    for (d = 0; d < layout->dims; d++) {
         stride[d] = 1;
-        for (k = 0; k < l->dims; k++) {
+        for (k = 0; k < layout->dims; k++) {
             int faster = whole == NULL || whole[k] == whole[d] ? k > d : whole[k] < whole[d];
             if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
                 stride[d] = INT64_MAX;
@@ -6136,64 +6163,64 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int6
     }
 }
 
-/* ---- copies --------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
-static uint32_t dpari_copy_axes(const dpar_layout *l)
+static uint32_t dpari_copy_axes(const dpar_layout *layout)
 {
     uint32_t set = 0;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        set |= layout->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
     }
     return set;
 }
 
-DPARI_API int32_t dpari_layout_copies(const dpar_layout *l)
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *layout)
 {
-    return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
+    return dpar_mesh_group_size(&layout->mesh, dpari_copy_axes(layout));
 }
 
-DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
+DPAR_API int32_t dpar_layout_owner(const dpar_layout *layout, const int64_t *index, int32_t copy,
                                    int64_t *local)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     int64_t at[DPAR_MAX_DIMS], run;
-    if (copy < 0 || copy >= dpari_layout_copies(l)) {
+    if (copy < 0 || copy >= dpari_layout_copies(layout)) {
         return -1;
     }
     dpari_zero(coord, sizeof(coord));
-    for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_locate(l, d, index[d], coord, &at[d], &run)) {
+    for (d = 0; d < layout->dims; d++) {
+        if (!dpar_layout_locate(layout, d, index[d], coord, &at[d], &run)) {
             return -1;
         }
     }
-    for (d = 0; d < l->dims && local != NULL; d++) {
+    for (d = 0; d < layout->dims && local != NULL; d++) {
         local[d] = at[d];
     }
-    return dpar_mesh_group_member(&l->mesh, dpari_copy_axes(l), dpar_mesh_rank(&l->mesh, coord),
-                                  copy);
+    return dpar_mesh_group_member(&layout->mesh, dpari_copy_axes(layout),
+                                  dpar_mesh_rank(&layout->mesh, coord), copy);
 }
 
-DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
+DPAR_API int dpar_layout_is_primary(const dpar_layout *layout, int32_t rank)
 {
-    return dpar_mesh_group_index(&l->mesh, dpari_copy_axes(l), rank) == 0;
+    return dpar_mesh_group_index(&layout->mesh, dpari_copy_axes(layout), rank) == 0;
 }
 
-/* ---- boxes ---------------------------------------------------------------------------------- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
-DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+DPAR_API int dpar_layout_next(const dpar_layout *layout, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at)
 {
     int32_t coord[DPAR_MAX_AXES], d;
-    const int32_t *where = dpari_coords(l, rank, coord);
+    const int32_t *where = dpari_coords(layout, rank, coord);
     dpari_nest e;
     int64_t run;
-    if (where == NULL || (cursor->begun && l->dims == 0)) {
+    if (where == NULL || (cursor->begun && layout->dims == 0)) {
         return 0;
     }
-    for (d = l->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
-        dpari_nest_of(l, where, d, &e);
-        (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
+    for (d = layout->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
+        dpari_nest_of(layout, where, d, &e);
+        (void)dpari_nest_global(layout, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
         if (cursor->local[d] < e.size[e.cuts]) {
             break;
@@ -6203,9 +6230,9 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
             return 0;
         }
     }
-    for (d = 0; d < l->dims; d++) {
-        dpari_nest_of(l, where, d, &e);
-        box->lo[d] = dpari_nest_global(l, coord, &e, cursor->local[d], &run);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_nest_of(layout, where, d, &e);
+        box->lo[d] = dpari_nest_global(layout, coord, &e, cursor->local[d], &run);
         if (box->lo[d] < 0) {
             return 0; /* an empty dim */
         }
@@ -6214,20 +6241,21 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
             at[d] = cursor->local[d];
         }
     }
-    box->dims = l->dims;
+    box->dims = layout->dims;
     cursor->begun = 1;
     return 1;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------ */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *layout, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
+    const int64_t axes =
+        dpari_least(layout->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
-        l->order[k] = order[k];
-        l->axis[order[k]].order = k;
+        layout->order[k] = order[k];
+        layout->axis[order[k]].order = k;
     }
 }
 
@@ -6272,8 +6300,7 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
  * that name it. Both sides therefore list the same transfers in the same order without
  * communication. */
 
-/* ---- where points come from -------------------------------------------------------------------
- */
+/* ---- where points come from ------------------------------------------------------------------ */
 
 /* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
  * each dim a range of points, which one map takes into one dim of the sender. */
@@ -6300,9 +6327,9 @@ typedef struct dpari_halo_map {
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
 
-static int dpari_halo_has_seam(const dpar_halo *h)
+static int dpari_halo_has_seam(const dpar_halo *halo)
 {
-    return h->folds && h->on_row;
+    return halo->folds && halo->on_row;
 }
 
 /* Returns the edge of a pass over edges. Four passes follow each other for each face. */
@@ -6312,23 +6339,24 @@ static int32_t dpari_halo_pass_edge(int32_t pass)
 }
 
 /* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
-static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
+static int32_t dpari_halo_along(const dpar_halo *halo, int32_t pass)
 {
-    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
+    return halo->points[halo->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
 }
 
 /* True if a pass has anything to do. */
-static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
+static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
 {
     switch (pass) {
     case DPARI_PLAIN: return 1;
     case DPARI_SEAM:
-    case DPARI_TWICE: return dpari_halo_has_seam(h);
-    case DPARI_FOLDED: return h->folds != 0;
-    case DPARI_SOUTH: return (h->poles & DPAR_HALO_POLE_LOW) != 0;
-    case DPARI_NORTH: return (h->poles & DPAR_HALO_POLE_HIGH) != 0;
+    case DPARI_TWICE: return dpari_halo_has_seam(halo);
+    case DPARI_FOLDED: return halo->folds != 0;
+    case DPARI_SOUTH: return (halo->poles & DPAR_HALO_POLE_LOW) != 0;
+    case DPARI_NORTH: return (halo->poles & DPAR_HALO_POLE_HIGH) != 0;
     default:
-        return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_HALO_AT_CELLS);
+        return halo->cube &&
+               (pass < DPARI_BORDERS || dpari_halo_along(halo, pass) != DPAR_HALO_AT_CELLS);
     }
 }
 
@@ -6361,7 +6389,7 @@ typedef struct dpari_halo_way {
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
-static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
+static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_way *w)
 {
     int32_t along_x;
     w->edges = 1;
@@ -6374,7 +6402,7 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     along_x = (w->edge[0] >= DPARI_EDGE_SOUTH) != (w->turn != 0);
     w->edges = 2;
     w->edge[1] = along_x ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH;
-    w->edge[1] += dpari_halo_along(h, pass) == DPAR_HALO_AT_LOW_FACES;
+    w->edge[1] += dpari_halo_along(halo, pass) == DPAR_HALO_AT_LOW_FACES;
     w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
@@ -6382,141 +6410,142 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
 /* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
  * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
  * faces the first one; if the face is turned it is the other way round. */
-static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
+static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t turn,
+                                 dpari_halo_map *map)
 {
-    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_HALO_AT_LOW_FACES;
-    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    const int32_t points = dpari_halo_along(halo, pass), low = points == DPAR_HALO_AT_LOW_FACES;
+    const int64_t n = halo->grid.extent[halo->grid.dims - 1];
     const int64_t first = points == DPAR_HALO_AT_HIGH_FACES ? -1 : 0;
     const int at_first = low == (turn != 0);
     const int64_t border = at_first ? first : first + n;
     if (points == DPAR_HALO_AT_CELLS) {
         return;
     }
-    m->lo = pass >= DPARI_BORDERS ? border : first + at_first;
-    m->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
+    map->lo = pass >= DPARI_BORDERS ? border : first + at_first;
+    map->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
 /* Returns the dim that leads over an edge. */
-static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
+static int32_t dpari_halo_across(const dpar_halo *halo, int32_t edge)
 {
-    return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
+    return halo->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
 /* Maps one of the last two dims over the edges of a path. Over an edge with a turn, the dim along
  * the edge counts backwards. */
-static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
-                               dpari_halo_map *m)
+static void dpari_halo_go_over(const dpar_halo *halo, const dpari_halo_way *w, int32_t d,
+                               dpari_halo_map *map)
 {
-    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    const int64_t n = halo->grid.extent[halo->grid.dims - 1];
     int32_t k, shift = 1; /* point i of N cells becomes N - shift - i */
-    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
+    if (halo->points[d] == DPAR_HALO_AT_LOW_FACES) {
         shift = 0;
-    } else if (h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
+    } else if (halo->points[d] == DPAR_HALO_AT_HIGH_FACES) {
         shift = 2;
     }
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
-        if (m->from == dpari_halo_across(h, edge)) {
-            m->offset += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
+        if (map->from == dpari_halo_across(halo, edge)) {
+            map->offset += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
-            m->back = !m->back;
-            m->offset = n - m->offset - shift;
+            map->back = !map->back;
+            map->offset = n - map->offset - shift;
         }
-        m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
+        map->from = w->turns[k] != 0 ? 2 * halo->grid.dims - 3 - map->from : map->from;
     }
 }
 
 /* Sets the map of a pass over an edge of a face. */
-static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+static void dpari_halo_map_edge(const dpar_halo *halo, int32_t pass, int32_t d, dpari_halo_map *map)
 {
-    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    const int64_t n = halo->grid.extent[halo->grid.dims - 1];
     dpari_halo_way w;
     int up;
-    dpari_halo_way_of(h, pass, &w);
+    dpari_halo_way_of(halo, pass, &w);
     if (d == 0) {
-        m->lo = (pass - DPARI_EDGES) / 4 % 6;
-        m->hi = m->lo + 1;
-        m->offset = w.face - m->lo;
+        map->lo = (pass - DPARI_EDGES) / 4 % 6;
+        map->hi = map->lo + 1;
+        map->offset = w.face - map->lo;
     }
-    if (d < h->grid.dims - 2) {
+    if (d < halo->grid.dims - 2) {
         return;
     }
     up = w.edge[0] == DPARI_EDGE_EAST || w.edge[0] == DPARI_EDGE_NORTH;
-    if (d == dpari_halo_across(h, w.edge[0])) {
-        m->lo = up ? n : -n;
-        m->hi = up ? 2 * n : 0;
+    if (d == dpari_halo_across(halo, w.edge[0])) {
+        map->lo = up ? n : -n;
+        map->hi = up ? 2 * n : 0;
     } else {
-        dpari_halo_map_along(h, pass, w.turns[0], m);
+        dpari_halo_map_along(halo, pass, w.turns[0], map);
     }
-    dpari_halo_go_over(h, &w, d, m);
+    dpari_halo_go_over(halo, &w, d, map);
 }
 
-static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+static void dpari_halo_map_rows(const dpar_halo *halo, int32_t pass, dpari_halo_map *map)
 {
-    int64_t rows = dpar_halo_points(h, h->fold), on = h->on_row;
+    int64_t rows = dpar_halo_points(halo, halo->fold), on = halo->on_row;
     if (pass == DPARI_SEAM || pass == DPARI_TWICE) {
-        m->lo = rows - 1;
+        map->lo = rows - 1;
         return;
     }
-    m->back = 1;
+    map->back = 1;
     if (pass == DPARI_SOUTH) {
-        on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
-        m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
-        m->hi = 0;
-        m->offset = on - 1;
+        on = (halo->pole_rows & DPAR_HALO_POLE_LOW) != 0;
+        map->lo = -dpari_halo_behind(halo, DPAR_HALO_POLE_LOW);
+        map->hi = 0;
+        map->offset = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
-        on = (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0;
+        on = (halo->pole_rows & DPAR_HALO_POLE_HIGH) != 0;
     }
-    m->lo = rows;
-    m->hi = 2 * rows - on;
-    m->offset = 2 * (rows - 1) + 1 - on;
+    map->lo = rows;
+    map->hi = 2 * rows - on;
+    map->offset = 2 * (rows - 1) + 1 - on;
 }
 
-static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+static void dpari_halo_map_columns(const dpar_halo *halo, int32_t pass, dpari_halo_map *map)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror);
+    int64_t columns = dpar_halo_points(halo, halo->mirror);
     if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
-        m->offset = columns / 2;
+        map->offset = columns / 2;
         return;
     }
     if (pass == DPARI_SEAM) {
-        m->half = 1;
+        map->half = 1;
         return;
     }
-    m->half = pass == DPARI_TWICE ? 2 : 0;
-    m->back = 1;
-    m->offset = columns - 1 + h->shift;
+    map->half = pass == DPARI_TWICE ? 2 : 0;
+    map->back = 1;
+    map->offset = columns - 1 + halo->shift;
 }
 
-static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+static void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d, dpari_halo_map *map)
 {
-    int wraps = (int)(h->periodic >> d & 1u);
-    m->lo = wraps ? -dpari_halo_far : 0;
-    m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
-    m->offset = 0;
-    m->back = 0;
-    m->from = d;
-    m->half = 0;
+    int wraps = (int)(halo->periodic >> d & 1u);
+    map->lo = wraps ? -dpari_halo_far : 0;
+    map->hi = wraps ? dpari_halo_far : dpar_halo_points(halo, d);
+    map->offset = 0;
+    map->back = 0;
+    map->from = d;
+    map->half = 0;
     if (pass == DPARI_PLAIN) {
-        m->hi -= dpari_halo_has_seam(h) && d == h->fold;
+        map->hi -= dpari_halo_has_seam(halo) && d == halo->fold;
     } else if (pass >= DPARI_EDGES) {
-        dpari_halo_map_edge(h, pass, d, m);
-    } else if (d == h->fold) {
-        dpari_halo_map_rows(h, pass, m);
-    } else if (d == h->mirror) {
-        dpari_halo_map_columns(h, pass, m);
+        dpari_halo_map_edge(halo, pass, d, map);
+    } else if (d == halo->fold) {
+        dpari_halo_map_rows(halo, pass, map);
+    } else if (d == halo->mirror) {
+        dpari_halo_map_columns(halo, pass, map);
     }
 }
 
 /* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
  * pair. */
-static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
+static void dpari_halo_second_half(const dpar_halo *halo, int64_t *at)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror);
-    at[0] = h->shift > 0 ? columns / 2 + 1 : (columns - 1 + h->shift) / 2 + 1;
-    at[1] = h->shift > 0 ? columns : columns + h->shift;
+    int64_t columns = dpar_halo_points(halo, halo->mirror);
+    at[0] = halo->shift > 0 ? columns / 2 + 1 : (columns - 1 + halo->shift) / 2 + 1;
+    at[1] = halo->shift > 0 ? columns : columns + halo->shift;
 }
 
 /* Wraps point i around a ring. */
@@ -6527,12 +6556,13 @@ static int64_t dpari_halo_ring(int64_t i, int64_t points)
 
 /* Returns 1 if column x is in the half of the map. *n receives for how many columns from x on the
  * answer is the same. */
-static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
+static int dpari_halo_in_half(const dpar_halo *halo, const dpari_halo_map *map, int64_t x,
+                              int64_t *n)
 {
-    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns),
+    int64_t columns = dpar_halo_points(halo, halo->mirror), i = dpari_halo_ring(x, columns),
             end = columns, half[2];
     int second;
-    dpari_halo_second_half(h, half);
+    dpari_halo_second_half(halo, half);
     second = i >= half[0] && i < half[1];
     if (second) {
         end = half[1];
@@ -6540,179 +6570,179 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
         end = half[0];
     }
     *n = dpari_least(*n, end - i);
-    return second == (m->half == 2);
+    return second == (map->half == 2);
 }
 
-/* ---- one dim of the walk ----------------------------------------------------------------------
- */
+/* ---- one dim of the walk --------------------------------------------------------------------- */
 
 /* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
  * Sets n, g, source, the bits of `inside` and `reversed`, and the coordinates of the source.
  * Returns 0 if nothing arrives in these n points. */
-static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
+static int dpari_halo_segment(dpar_halo_cursor *cursor, int32_t d, int32_t *coord)
 {
-    const dpar_halo *h = w->h;
-    int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
+    const dpar_halo *halo = cursor->h;
+    int64_t x = cursor->x[d], lo = cursor->at[d][0], hi = cursor->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
     dpari_halo_map m;
-    n = w->fill[d][1];
+    n = cursor->fill[d][1];
     if (x < lo) {
         n = lo;
     } else if (inside) {
         n = hi;
     }
     n -= x;
-    w->inside &= ~((uint32_t)1 << d);
-    w->inside |= (uint32_t)inside << d;
-    w->reversed &= ~((uint32_t)1 << d);
-    dpari_halo_map_of(h, w->pass, d, &m);
+    cursor->inside &= ~((uint32_t)1 << d);
+    cursor->inside |= (uint32_t)inside << d;
+    cursor->reversed &= ~((uint32_t)1 << d);
+    dpari_halo_map_of(halo, cursor->pass, d, &m);
     if (x < m.lo || x >= m.hi) {
-        w->n[d] = x < m.lo ? dpari_least(n, m.lo - x) : n;
+        cursor->n[d] = x < m.lo ? dpari_least(n, m.lo - x) : n;
         return 0;
     }
     n = dpari_least(n, m.hi - x);
-    if (m.half != 0 && !dpari_halo_in_half(h, &m, x, &n)) {
-        w->n[d] = n;
+    if (m.half != 0 && !dpari_halo_in_half(halo, &m, x, &n)) {
+        cursor->n[d] = n;
         return 0;
     }
     to = m.back ? m.offset - x : m.offset + x;
-    if (h->periodic >> m.from & 1u) {
-        to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
+    if (halo->periodic >> m.from & 1u) {
+        to = dpari_halo_ring(to, dpar_halo_points(halo, m.from));
     }
-    dpari_halo_owner(h, m.from, to, coord, at);
+    dpari_halo_owner(halo, m.from, to, coord, at);
     n = dpari_least(n, m.back ? to - at[0] + 1 : at[1] - to);
-    w->g[m.from] = m.back ? to - n + 1 : to;
-    w->source[m.from] = at[0];
-    w->reversed |= (uint32_t)m.back << d;
-    w->n[d] = n;
+    cursor->g[m.from] = m.back ? to - n + 1 : to;
+    cursor->source[m.from] = at[0];
+    cursor->reversed |= (uint32_t)m.back << d;
+    cursor->n[d] = n;
     return 1;
 }
 
-/* ---- the walk over one receiver ---------------------------------------------------------------
- */
+/* ---- the walk over one receiver -------------------------------------------------------------- */
 
 /* Counts in how many of the first n dims the point is outside. */
-static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
+static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
 {
     int32_t d, beyond = 0;
     for (d = 0; d < n; d++) {
-        beyond += (int32_t)(~w->inside >> d & 1u);
+        beyond += (int32_t)(~cursor->inside >> d & 1u);
     }
     return beyond;
 }
 
 /* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
-static int dpari_halo_only_inside(const dpar_halo_cursor *w, int32_t d)
+static int dpari_halo_only_inside(const dpar_halo_cursor *cursor, int32_t d)
 {
-    return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
+    return cursor->outside <= d && dpari_halo_beyond(cursor, d) >= cursor->outside;
 }
 
 /* Moves to the first segment of a dim. */
-static void dpari_halo_enter(dpar_halo_cursor *w, int32_t d)
+static void dpari_halo_enter(dpar_halo_cursor *cursor, int32_t d)
 {
-    w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
+    cursor->x[d] = dpari_halo_only_inside(cursor, d) ? cursor->at[d][0] : cursor->fill[d][0];
 }
 
 /* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
  * many segments this way. */
-static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
+static int64_t dpari_halo_skip(const dpar_halo_cursor *cursor, int32_t d)
 {
     dpari_halo_map m;
     int64_t ahead, s;
-    dpari_halo_map_of(w->h, w->pass, d, &m);
+    dpari_halo_map_of(cursor->h, cursor->pass, d, &m);
     s = m.from;
-    ahead = m.back ? w->g[s] + w->n[d] - w->own[s][1] : w->own[s][0] - w->g[s];
+    ahead =
+        m.back ? cursor->g[s] + cursor->n[d] - cursor->own[s][1] : cursor->own[s][0] - cursor->g[s];
     if (ahead < 0) {
-        ahead += w->h->periodic >> s & 1u ? dpar_halo_points(w->h, m.from) : dpari_halo_far;
+        ahead +=
+            cursor->h->periodic >> s & 1u ? dpar_halo_points(cursor->h, m.from) : dpari_halo_far;
     }
     return ahead;
 }
 
 /* Moves from x[d] on to the next segment, or for a sender to the next one of which it is the
  * source. */
-static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
+static int dpari_halo_seek(dpar_halo_cursor *cursor, int32_t d)
 {
-    int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
+    int64_t end = dpari_halo_only_inside(cursor, d) ? cursor->at[d][1] : cursor->fill[d][1];
     int32_t other[DPAR_MAX_AXES];
-    while (w->x[d] < end) {
+    while (cursor->x[d] < end) {
         dpari_halo_map m;
-        if (!dpari_halo_segment(w, d, w->sends ? other : w->peer)) {
-            w->x[d] += w->n[d];
+        if (!dpari_halo_segment(cursor, d, cursor->sends ? other : cursor->peer)) {
+            cursor->x[d] += cursor->n[d];
             continue;
         }
-        dpari_halo_map_of(w->h, w->pass, d, &m);
-        if (!w->sends || w->source[m.from] == w->own[m.from][0]) {
+        dpari_halo_map_of(cursor->h, cursor->pass, d, &m);
+        if (!cursor->sends || cursor->source[m.from] == cursor->own[m.from][0]) {
             return 1;
         }
-        w->x[d] += dpari_halo_skip(w, d);
+        cursor->x[d] += dpari_halo_skip(cursor, d);
     }
     return 0;
 }
 
 /* True if the box of segments is sent. The rank's own cells are not. */
-static int dpari_halo_travels(const dpar_halo_cursor *w)
+static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 {
-    const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
-    return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
+    const int32_t beyond = dpari_halo_beyond(cursor, cursor->h->grid.dims);
+    return beyond == 0 ? cursor->pass == DPARI_TWICE : beyond <= cursor->outside;
 }
 
 /* Moves to the next box of segments of this receiver, or with `fresh` to its first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *cursor, int fresh)
 {
-    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
         return 0;
     }
     if (fresh) {
-        dpari_halo_enter(w, 0);
+        dpari_halo_enter(cursor, 0);
     } else {
-        w->x[d] += w->n[d];
+        cursor->x[d] += cursor->n[d];
     }
     while (d >= 0) {
-        if (!dpari_halo_seek(w, d)) {
+        if (!dpari_halo_seek(cursor, d)) {
             if (--d >= 0) {
-                w->x[d] += w->n[d];
+                cursor->x[d] += cursor->n[d];
             }
         } else if (d < dims - 1) {
-            dpari_halo_enter(w, ++d);
-        } else if (dpari_halo_travels(w)) {
+            dpari_halo_enter(cursor, ++d);
+        } else if (dpari_halo_travels(cursor)) {
             return 1;
         } else {
-            w->x[d] += w->n[d];
+            cursor->x[d] += cursor->n[d];
         }
     }
     return 0;
 }
 
-/* ---- the receivers of a sender ----------------------------------------------------------------
- */
+/* ---- the receivers of a sender --------------------------------------------------------------- */
 
 /* Sets the points that a receiver with own points at[d] and an array `box` may receive in dim d. */
-static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *box)
+static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64_t *box)
 {
-    const dpar_halo *h = w->h;
-    w->origin[d] = box[0];
-    w->fill[d][0] = box[0];
-    w->fill[d][1] = box[1];
-    if (w->mode >= DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
-        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
-        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
-        if (!dpari_halo_closed(h, d)) {
-            w->fill[d][0] = dpari_most(w->fill[d][0], 0);
-            w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
+    const dpar_halo *halo = cursor->h;
+    cursor->origin[d] = box[0];
+    cursor->fill[d][0] = box[0];
+    cursor->fill[d][1] = box[1];
+    if (cursor->mode >=
+        DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
+        cursor->fill[d][0] = cursor->at[d][0] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES);
+        cursor->fill[d][1] = cursor->at[d][1] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES);
+        if (!dpari_halo_closed(halo, d)) {
+            cursor->fill[d][0] = dpari_most(cursor->fill[d][0], 0);
+            cursor->fill[d][1] = dpari_least(cursor->fill[d][1], dpar_halo_points(halo, d));
         }
     }
 }
 
 /* Returns how many blocks a dim is cut into, and computes the coordinates of number n of them, in
  * any order. */
-static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
+static int64_t dpari_halo_part(const dpar_halo *halo, int32_t d, int64_t n, int32_t *coord)
 {
     int64_t parts = 1;
     int32_t i;
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind == DPAR_PLACEMENT_SHARD && h->grid.axis[i].dim == d) {
-            int32_t size = h->grid.mesh.axis[i].size;
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.axis[i].kind == DPAR_PLACEMENT_SHARD && halo->grid.axis[i].dim == d) {
+            int32_t size = halo->grid.mesh.axis[i].size;
             coord[i] = (int32_t)(n / parts % size);
             parts *= size;
         }
@@ -6723,73 +6753,75 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
 /* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
  * the range is one of points, from the first point of a block on; in a periodic dim it continues
  * beyond the ends. */
-static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
+static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
 {
-    const dpar_halo *h = w->h;
-    int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
+    const dpar_halo *halo = cursor->h;
+    int64_t points = dpar_halo_points(halo, d), lo, hi, at[2];
     int32_t coord[DPAR_MAX_AXES];
     dpari_halo_map m;
-    dpari_halo_map_of(h, w->pass, d, &m);
-    lo = w->own[m.from][0];
-    hi = w->own[m.from][1];
-    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.offset - hi + 1 : lo - m.offset);
-    w->want[d][1] = hi =
-        dpari_least(m.hi, m.back ? m.offset - w->own[m.from][0] + 1 : hi - m.offset);
-    w->from[d][0] = w->from[d][1] = 0;
+    dpari_halo_map_of(halo, cursor->pass, d, &m);
+    lo = cursor->own[m.from][0];
+    hi = cursor->own[m.from][1];
+    cursor->want[d][0] = lo = dpari_most(m.lo, m.back ? m.offset - hi + 1 : lo - m.offset);
+    cursor->want[d][1] = hi =
+        dpari_least(m.hi, m.back ? m.offset - cursor->own[m.from][0] + 1 : hi - m.offset);
+    cursor->from[d][0] = cursor->from[d][1] = 0;
     if (hi <= lo) {
         return;
     }
-    if (h->window[d].kernel != 0) {
-        w->from[d][1] = dpari_halo_part(h, d, 0, coord);
+    if (halo->window[d].kernel != 0) {
+        cursor->from[d][1] = dpari_halo_part(halo, d, 0, coord);
         return;
     }
-    lo -= h->high[d];
-    hi += h->low[d];
-    if ((h->periodic >> d & 1u) == 0) {
+    lo -= halo->high[d];
+    hi += halo->low[d];
+    if ((halo->periodic >> d & 1u) == 0) {
         lo = dpari_most(lo, 0);
         hi = dpari_least(hi, points);
         if (hi <= lo) {
             return;
         }
     }
-    dpari_halo_owner(h, d, dpari_halo_ring(lo, points), coord, at);
+    dpari_halo_owner(halo, d, dpari_halo_ring(lo, points), coord, at);
     lo -= dpari_halo_ring(lo, points) - at[0];
-    w->from[d][0] = lo;
-    w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
+    cursor->from[d][0] = lo;
+    cursor->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
 /* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
  * turns. */
-static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
+static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
 {
-    int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
-    if (w->h->periodic >> d & 1u) {
-        int64_t turns = dpari_floor_div(w->fill[d][0] - hi, points) + 1;
+    int64_t lo = cursor->want[d][0], hi = cursor->want[d][1],
+            points = dpar_halo_points(cursor->h, d);
+    if (cursor->h->periodic >> d & 1u) {
+        int64_t turns = dpari_floor_div(cursor->fill[d][0] - hi, points) + 1;
         lo += turns * points;
         hi += turns * points;
     }
-    return lo < w->fill[d][1] && hi > w->fill[d][0];
+    return lo < cursor->fill[d][1] && hi > cursor->fill[d][0];
 }
 
 /* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
  * there is none. */
-static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
+static int dpari_halo_find(dpar_halo_cursor *cursor, int32_t d)
 {
-    const dpar_halo *h = w->h;
+    const dpar_halo *halo = cursor->h;
     int64_t box[2];
-    for (; w->from[d][0] < w->from[d][1]; w->from[d][0]++) {
-        if (h->window[d].kernel == 0) {
-            int64_t points = dpar_halo_points(h, d);
-            dpari_halo_owner(h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
-            box[0] = w->at[d][0] - h->low[d];
-            box[1] = w->at[d][1] + h->high[d];
-            dpari_halo_receiver(w, d, box);
+    for (; cursor->from[d][0] < cursor->from[d][1]; cursor->from[d][0]++) {
+        if (halo->window[d].kernel == 0) {
+            int64_t points = dpar_halo_points(halo, d);
+            dpari_halo_owner(halo, d, dpari_halo_ring(cursor->from[d][0], points), cursor->peer,
+                             cursor->at[d]);
+            box[0] = cursor->at[d][0] - halo->low[d];
+            box[1] = cursor->at[d][1] + halo->high[d];
+            dpari_halo_receiver(cursor, d, box);
             return 1;
         }
-        (void)dpari_halo_part(h, d, w->from[d][0], w->peer);
-        if (dpari_halo_range(h, w->peer, d, w->at[d], box)) {
-            dpari_halo_receiver(w, d, box);
-            if (dpari_halo_meets(w, d)) {
+        (void)dpari_halo_part(halo, d, cursor->from[d][0], cursor->peer);
+        if (dpari_halo_range(halo, cursor->peer, d, cursor->at[d], box)) {
+            dpari_halo_receiver(cursor, d, box);
+            if (dpari_halo_meets(cursor, d)) {
                 return 1;
             }
         }
@@ -6797,41 +6829,41 @@ static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
     return 0;
 }
 
-static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
+static void dpari_halo_advance(dpar_halo_cursor *cursor, int32_t d)
 {
-    w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
+    cursor->from[d][0] +=
+        cursor->h->window[d].kernel != 0 ? 1 : cursor->at[d][1] - cursor->at[d][0];
 }
 
 /* Moves to the next receiver, or with `fresh` to the first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *cursor, int fresh)
 {
-    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
         return 0;
     }
     if (fresh) {
-        dpari_halo_reach(w, 0);
+        dpari_halo_reach(cursor, 0);
     } else {
-        dpari_halo_advance(w, d);
+        dpari_halo_advance(cursor, d);
     }
     while (d >= 0) {
-        if (!dpari_halo_find(w, d)) {
+        if (!dpari_halo_find(cursor, d)) {
             if (--d >= 0) {
-                dpari_halo_advance(w, d);
+                dpari_halo_advance(cursor, d);
             }
         } else if (d == dims - 1) {
             return 1;
         } else {
-            dpari_halo_reach(w, ++d);
+            dpari_halo_reach(cursor, ++d);
         }
     }
     return 0;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
-static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_t direction,
+static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int32_t direction,
                                         int32_t mode, dpar_why *why)
 {
     int32_t d, i, blocks = 0;
@@ -6839,77 +6871,77 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
         return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
     }
-    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
-        blocks += h->owner[i] == rank;
+    for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
+        blocks += halo->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
         return dpari_wrong(why, "rank %d owns %d blocks, more than one", rank, blocks);
     }
-    if (h->cube && h->partner == NULL &&
-        (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
-         h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
+    if (halo->cube && halo->partner == NULL &&
+        (halo->points[halo->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
+         halo->points[halo->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(
             why, "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");
     }
-    for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
-        if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
-            (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
+    for (d = 0; d < halo->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
+        if ((halo->points[d] == DPAR_HALO_AT_LOW_FACES && halo->high[d] < 1) ||
+            (halo->points[d] == DPAR_HALO_AT_HIGH_FACES && halo->low[d] < 1)) {
             return dpari_wrong(
                 why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
-                h->low[d], h->high[d]);
+                halo->low[d], halo->high[d]);
         }
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
-    dpar_status st = dpar_halo_check(h, why);
+    dpar_status st = dpar_halo_check(halo, why);
     int64_t box[2];
     int32_t i, nothing = 0;
     if (st == DPAR_OK) {
-        st = dpari_halo_may_begin(h, rank, direction, mode, why);
+        st = dpari_halo_may_begin(halo, rank, direction, mode, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_zero(w, sizeof(*w));
-    w->h = h;
-    w->rank = rank;
-    w->mode = mode;
-    w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
-    w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
-    w->pass = DPARI_PASSES; /* nothing to walk, unless the rank has points */
-    if (!dpari_halo_coords(h, rank, w->coord)) {
+    dpari_zero(cursor, sizeof(*cursor));
+    cursor->h = halo;
+    cursor->rank = rank;
+    cursor->mode = mode;
+    cursor->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(halo) : halo->grid.dims;
+    cursor->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
+    cursor->pass = DPARI_PASSES; /* nothing to walk, unless the rank has points */
+    if (!dpari_halo_coords(halo, rank, cursor->coord)) {
         return DPAR_OK;
     }
-    for (i = 0; i < h->grid.dims; i++) {
-        if (!dpari_halo_range(h, w->coord, i, w->own[i], box)) {
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (!dpari_halo_range(halo, cursor->coord, i, cursor->own[i], box)) {
             return DPAR_OK;
         }
-        nothing |= w->own[i][1] <= w->own[i][0];
-        w->at[i][0] = w->own[i][0];
-        w->at[i][1] = w->own[i][1];
-        dpari_halo_receiver(w, i, box);
+        nothing |= cursor->own[i][1] <= cursor->own[i][0];
+        cursor->at[i][0] = cursor->own[i][0];
+        cursor->at[i][1] = cursor->own[i][1];
+        dpari_halo_receiver(cursor, i, box);
     }
-    for (i = 0; i < h->grid.mesh.axes;
+    for (i = 0; i < halo->grid.mesh.axes;
          i++) { /* a replica exchanges with ranks of its own replica */
-        w->peer[i] = w->coord[i];
+        cursor->peer[i] = cursor->coord[i];
     }
-    if (!w->sends || !nothing) {
-        w->pass = DPARI_PLAIN;
+    if (!cursor->sends || !nothing) {
+        cursor->pass = DPARI_PLAIN;
     }
     return DPAR_OK;
 }
 
 /* Sets the dims that are exchanged in this pass, and the turn of vectors. */
-static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
+static void dpari_halo_turn(const dpar_halo_cursor *cursor, dpar_transfer *t)
 {
-    int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
-    if (w->pass >= DPARI_EDGES) {
+    int32_t adjoint = cursor->mode % 2, turn = cursor->pass >= DPARI_TWICE ? 2 : 0;
+    if (cursor->pass >= DPARI_EDGES) {
         dpari_halo_way way;
-        dpari_halo_way_of(w->h, w->pass, &way);
+        dpari_halo_way_of(cursor->h, cursor->pass, &way);
         turn = way.turn;
         if (turn % 2 != 0) {
             t->swap[0] = t->dims - 2;
@@ -6919,67 +6951,67 @@ static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer,
+DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *cursor, int32_t peer,
                                            dpar_transfer *t)
 {
-    const dpar_halo *h = w->h, *from = h;
-    int32_t adjoint = w->mode % 2, d;
+    const dpar_halo *halo = cursor->h, *from = halo;
+    int32_t adjoint = cursor->mode % 2, d;
     dpari_zero(t, sizeof(*t));
     t->peer = peer;
-    t->dims = h->grid.dims;
+    t->dims = halo->grid.dims;
     t->op = adjoint ? DPAR_SUM : DPAR_COPY;
-    dpari_halo_turn(w, t);
-    if (h->partner != NULL && t->turn % 2 != 0) {
-        from = h->partner;
+    dpari_halo_turn(cursor, t);
+    if (halo->partner != NULL && t->turn % 2 != 0) {
+        from = halo->partner;
     }
     for (d = 0; d < t->dims; d++) {
-        int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
+        int64_t own[2], box[2], there = cursor->x[d] - cursor->origin[d], here;
         int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
-        (void)dpari_halo_range(from, w->sends ? w->coord : w->peer, s, own, box);
-        here = w->g[s] - box[0];
-        t->extent[adjoint ? d : s] = w->n[d];
-        t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
-        if (w->sends) {
+        (void)dpari_halo_range(from, cursor->sends ? cursor->coord : cursor->peer, s, own, box);
+        here = cursor->g[s] - box[0];
+        t->extent[adjoint ? d : s] = cursor->n[d];
+        t->flip |= (cursor->reversed >> d & 1u) << (adjoint ? s : d);
+        if (cursor->sends) {
             t->mine[s] = here;
             t->theirs[d] = there;
-            t->global[s] = w->g[s];
+            t->global[s] = cursor->g[s];
         } else {
             t->mine[d] = there;
             t->theirs[s] = here;
-            t->global[d] = w->x[d];
+            t->global[d] = cursor->x[d];
         }
     }
 }
 
 /* Returns the rank in the communicator of the walk's peer, or -1 if the block is masked. */
-static int32_t dpari_halo_peer(const dpar_halo_cursor *w)
+static int32_t dpari_halo_peer(const dpar_halo_cursor *cursor)
 {
-    int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
-    return w->h->owner == NULL ? block : w->h->owner[block];
+    int32_t block = dpar_mesh_rank(&cursor->h->grid.mesh, cursor->peer);
+    return cursor->h->owner == NULL ? block : cursor->h->owner[block];
 }
 
-DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
 {
-    while (w->pass < DPARI_PASSES) {
-        int fresh = w->state < 2;
-        if (!dpari_halo_has_pass(w->h, w->pass) ||
-            (w->sends && w->state == 0 && !dpari_halo_receivers(w, 1))) {
-            w->pass++;
+    while (cursor->pass < DPARI_PASSES) {
+        int fresh = cursor->state < 2;
+        if (!dpari_halo_has_pass(cursor->h, cursor->pass) ||
+            (cursor->sends && cursor->state == 0 && !dpari_halo_receivers(cursor, 1))) {
+            cursor->pass++;
             continue;
         }
-        w->state = 2;
-        if (dpari_halo_box_next(w, fresh)) {
-            int32_t peer = dpari_halo_peer(w);
+        cursor->state = 2;
+        if (dpari_halo_box_next(cursor, fresh)) {
+            int32_t peer = dpari_halo_peer(cursor);
             if (peer >= 0) {
-                dpari_halo_fill(w, peer, t);
+                dpari_halo_fill(cursor, peer, t);
                 return 1;
             }
             continue;
         }
-        w->state = 1; /* another receiver, or the next pass */
-        if (!w->sends || !dpari_halo_receivers(w, 0)) {
-            w->pass++;
-            w->state = 0;
+        cursor->state = 1; /* another receiver, or the next pass */
+        if (!cursor->sends || !dpari_halo_receivers(cursor, 0)) {
+            cursor->pass++;
+            cursor->state = 0;
         }
     }
     return 0;
@@ -6997,7 +7029,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
 /* The phases of a sender's walk. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
-/* ---- checking ------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 /* True if this Partial axis of `to` is the same one in `from`. */
 static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
@@ -7049,29 +7081,29 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 
 /* ---- the sets of ranks ----------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
+DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *layout, int32_t kind)
 {
     uint32_t set = 0;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind == kind ? (uint32_t)1 << i : 0;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        set |= layout->axis[i].kind == kind ? (uint32_t)1 << i : 0;
     }
     return set;
 }
 
 /* True if each stride is larger than the sum that the smaller ones can reach, so that the members
  * of a group ascend. */
-static int dpari_mesh_nested(const dpar_mesh *m)
+static int dpari_mesh_nested(const dpar_mesh *mesh)
 {
     int32_t i, k;
-    for (i = 0; i < m->axes; i++) {
+    for (i = 0; i < mesh->axes; i++) {
         int64_t reach = 0;
-        for (k = 0; k < m->axes; k++) {
-            reach += k != i && m->axis[k].stride <= m->axis[i].stride
-                         ? (int64_t)(m->axis[k].size - 1) * m->axis[k].stride
+        for (k = 0; k < mesh->axes; k++) {
+            reach += k != i && mesh->axis[k].stride <= mesh->axis[i].stride
+                         ? (int64_t)(mesh->axis[k].size - 1) * mesh->axis[k].stride
                          : 0;
         }
-        if (m->axis[i].size > 1 && reach >= m->axis[i].stride) {
+        if (mesh->axis[i].size > 1 && reach >= mesh->axis[i].stride) {
             return 0;
         }
     }
@@ -7079,13 +7111,13 @@ static int dpari_mesh_nested(const dpar_mesh *m)
 }
 
 /* Returns the axis in `which` with the largest stride below `below`, or -1. */
-static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t below)
+static int32_t dpari_largest_axis(const dpar_mesh *mesh, uint32_t which, int64_t below)
 {
     int32_t i, best = -1;
-    for (i = 0; i < m->axes; i++) {
-        const dpar_mesh_axis *a = &m->axis[i];
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_mesh_axis *a = &mesh->axis[i];
         if ((which >> i & 1u) && a->size > 1 && a->stride < below &&
-            (best < 0 || a->stride > m->axis[best].stride)) {
+            (best < 0 || a->stride > mesh->axis[best].stride)) {
             best = i;
         }
     }
@@ -7094,12 +7126,12 @@ static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t be
 
 /* Counts the members of a group that are ranks below x. `base` is the member with coordinate 0, and
  * the mesh is nested. */
-static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t base, int64_t x)
+static int32_t dpari_members_below(const dpar_mesh *mesh, uint32_t which, int32_t base, int64_t x)
 {
     int64_t rest = x - base, below = INT64_MAX;
-    int32_t count = 0, inner = dpar_mesh_group_size(m, which), i;
-    while (rest > 0 && (i = dpari_largest_axis(m, which, below)) >= 0) {
-        const dpar_mesh_axis *a = &m->axis[i];
+    int32_t count = 0, inner = dpar_mesh_group_size(mesh, which), i;
+    while (rest > 0 && (i = dpari_largest_axis(mesh, which, below)) >= 0) {
+        const dpar_mesh_axis *a = &mesh->axis[i];
         int64_t digit = rest / a->stride;
         inner /= a->size;
         if (digit >= a->size) {
@@ -7114,14 +7146,14 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
 
 /* ---- which replica sends --------------------------------------------------------------------- */
 
-static const dpar_layout *dpari_from(const dpar_redistribute_cursor *w)
+static const dpar_layout *dpari_from(const dpar_redistribute_cursor *cursor)
 {
-    return w->sends ? &w->mine : &w->other;
+    return cursor->sends ? &cursor->mine : &cursor->other;
 }
 
-static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
+static const dpar_layout *dpari_to(const dpar_redistribute_cursor *cursor)
 {
-    return w->sends ? &w->other : &w->mine;
+    return cursor->sends ? &cursor->other : &cursor->mine;
 }
 
 /* True if rank q holds the same elements as the ranks at `coord`, which is 0 on replicated axes. */
@@ -7142,24 +7174,24 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 
 /* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
  * number, and *low receives the number of the first one. */
-DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord,
-                                         int32_t q, int32_t *low)
+DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
+                                         const int32_t *coord, int32_t q, int32_t *low)
 {
-    const dpar_mesh *m = &dpari_from(w)->mesh;
-    uint32_t copies = w->free_from;
-    int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), near_by;
+    const dpar_mesh *mesh = &dpari_from(cursor)->mesh;
+    uint32_t copies = cursor->free_from;
+    int32_t base = dpar_mesh_rank(mesh, coord), n = dpar_mesh_group_size(mesh, copies), near_by;
     *low = 0;
-    if (n == 1 || w->per_node < 0) {
+    if (n == 1 || cursor->per_node < 0) {
         return 1;
     }
-    if (dpari_holds(dpari_from(w), copies, coord, q)) {
-        *low = dpar_mesh_group_index(m, copies, q);
+    if (dpari_holds(dpari_from(cursor), copies, coord, q)) {
+        *low = dpar_mesh_group_index(mesh, copies, q);
         return 1;
     }
-    if (w->per_node > 0 && w->nested) {
-        int64_t node = (int64_t)(q / w->per_node) * w->per_node;
-        *low = dpari_members_below(m, copies, base, node);
-        near_by = dpari_members_below(m, copies, base, node + w->per_node) - *low;
+    if (cursor->per_node > 0 && cursor->nested) {
+        int64_t node = (int64_t)(q / cursor->per_node) * cursor->per_node;
+        *low = dpari_members_below(mesh, copies, base, node);
+        near_by = dpari_members_below(mesh, copies, base, node + cursor->per_node) - *low;
         if (near_by > 0) {
             return near_by;
         }
@@ -7171,21 +7203,21 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, cons
 /* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
  * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
  */
-DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
-                                           int32_t *number)
+DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
+                                           int32_t n, int32_t *number)
 {
-    const dpar_mesh *m = &dpari_to(w)->mesh;
-    int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
+    const dpar_mesh *mesh = &dpari_to(cursor)->mesh;
+    int32_t takers = dpar_mesh_group_size(mesh, cursor->free_to), first, below;
     int64_t node;
-    *number = dpar_mesh_group_index(m, w->free_to, q);
-    if (n == w->copies || w->per_node < 1 || w->nested < 2) {
+    *number = dpar_mesh_group_index(mesh, cursor->free_to, q);
+    if (n == cursor->copies || cursor->per_node < 1 || cursor->nested < 2) {
         return takers;
     }
-    node = (int64_t)(q / w->per_node) * w->per_node;
-    first = dpar_mesh_group_member(m, w->free_to, q, 0);
-    below = dpari_members_below(m, w->free_to, first, node);
+    node = (int64_t)(q / cursor->per_node) * cursor->per_node;
+    first = dpar_mesh_group_member(mesh, cursor->free_to, q, 0);
+    below = dpari_members_below(mesh, cursor->free_to, first, node);
     *number -= below;
-    return dpari_members_below(m, w->free_to, first, node + w->per_node) - below;
+    return dpari_members_below(mesh, cursor->free_to, first, node + cursor->per_node) - below;
 }
 
 /* ---- how copies share the sending ------------------------------------------------------------ */
@@ -7206,15 +7238,16 @@ static int32_t dpari_rows_of(int32_t rule)
 /* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
  * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
  * and if nothing cuts the dim. */
-static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
+static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int32_t kind = dpari_rows_of(p->rule);
+    for (i = 0; i < layout->mesh.axes; i++) {
+        const dpar_placement *placement = &layout->axis[i];
+        if (placement->kind == DPAR_PLACEMENT_SHARD && placement->dim == d &&
+            layout->mesh.axis[i].size > 1) {
+            int32_t kind = dpari_rows_of(placement->rule);
             worst = kind < worst ? kind : worst;
-            parts *= l->mesh.axis[i].size;
+            parts *= layout->mesh.axis[i].size;
         }
     }
     *rows = parts == 1 ? DPARI_SCATTERED : worst;
@@ -7223,16 +7256,16 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 
 /* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
  * come first, then the one with the longest parts. */
-static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
+static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
 {
     int32_t d, best = -1, best_rows = 0, rows;
-    for (d = 0; d < w->mine.dims; d++) {
-        int64_t length = w->held[d] / w->grid[d];
-        (void)dpari_parts_of(dpari_to(w), d, &rows);
+    for (d = 0; d < cursor->mine.dims; d++) {
+        int64_t length = cursor->held[d] / cursor->grid[d];
+        (void)dpari_parts_of(dpari_to(cursor), d, &rows);
         rows = rows != DPARI_SCATTERED;
-        if (w->grid[d] == w->outer[d] && length > 1 &&
+        if (cursor->grid[d] == cursor->outer[d] && length > 1 &&
             (best < 0 || rows > best_rows ||
-             (rows == best_rows && length > w->held[best] / w->grid[best]))) {
+             (rows == best_rows && length > cursor->held[best] / cursor->grid[best]))) {
             best = d;
             best_rows = rows;
         }
@@ -7242,24 +7275,24 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
 
 /* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
  * outer parts end where the receivers' boxes end; more parts cut these further. */
-static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
+static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
-    for (d = 0; d < w->mine.dims; d++) {
-        w->outer[d] = w->grid[d] = 1;
+    for (d = 0; d < cursor->mine.dims; d++) {
+        cursor->outer[d] = cursor->grid[d] = 1;
     }
-    for (d = 0; d < w->mine.dims && shares > 1; d++) {
-        own = dpari_parts_of(dpari_from(w), d, &held);
-        parts = dpari_parts_of(dpari_to(w), d, &rows);
+    for (d = 0; d < cursor->mine.dims && shares > 1; d++) {
+        own = dpari_parts_of(dpari_from(cursor), d, &held);
+        parts = dpari_parts_of(dpari_to(cursor), d, &rows);
         if (rows == DPARI_EVEN_ROWS && (own == 1 || held != DPARI_SCATTERED)) {
-            w->outer[d] = (int32_t)dpari_gcd(shares, parts / dpari_gcd(parts, own));
+            cursor->outer[d] = (int32_t)dpari_gcd(shares, parts / dpari_gcd(parts, own));
         }
-        w->grid[d] = w->outer[d];
-        shares /= w->outer[d];
+        cursor->grid[d] = cursor->outer[d];
+        shares /= cursor->outer[d];
     }
-    while (shares > 1 && (d = dpari_share_dim(w)) >= 0) {
-        int32_t more = (int32_t)dpari_least(shares, w->held[d] / w->outer[d]);
-        w->grid[d] *= more;
+    while (shares > 1 && (d = dpari_share_dim(cursor)) >= 0) {
+        int32_t more = (int32_t)dpari_least(shares, cursor->held[d] / cursor->outer[d]);
+        cursor->grid[d] *= more;
         shares /= more;
     }
 }
@@ -7273,30 +7306,30 @@ static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
     return (int32_t)(round / (rounds / dpari_gcd(rounds, n)) % n);
 }
 
-/* Chooses which of n copies, the first at w->copy, serve receiver `number` of `takers`. As long as
- * there are at least as many receivers as copies, each copy serves one of them. The copies then
- * share the boxes of the remaining receivers: an equal number of copies for each box, or if that
- * does not divide, equal pieces of a line through all of these boxes. */
-static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, int32_t takers,
+/* Chooses which of n copies, the first at cursor->copy, serve receiver `number` of `takers`. As
+ * long as there are at least as many receivers as copies, each copy serves one of them. The copies
+ * then share the boxes of the remaining receivers: an equal number of copies for each box, or if
+ * that does not divide, equal pieces of a line through all of these boxes. */
+static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *cursor, int32_t n, int32_t takers,
                                        int32_t number)
 {
     int32_t left = takers % n;
     int64_t which = number - (takers - left), begin = which * n, end = begin + n;
     int even = number < takers - left || n % left == 0;
-    w->line = -1;
-    w->units = n;
-    w->left = left;
+    cursor->line = -1;
+    cursor->units = n;
+    cursor->left = left;
     if (number < takers - left) {
-        w->first = (int32_t)(((int64_t)number + dpari_share_skew(n, takers, number / n)) % n);
+        cursor->first = (int32_t)(((int64_t)number + dpari_share_skew(n, takers, number / n)) % n);
     } else {
-        w->first = (int32_t)(begin / left);
-        w->into = begin - (int64_t)w->first * left;
+        cursor->first = (int32_t)(begin / left);
+        cursor->into = begin - (int64_t)cursor->first * left;
     }
-    dpari_share_grid(w, even && number >= takers - left ? n / left : 1);
+    dpari_share_grid(cursor, even && number >= takers - left ? n / left : 1);
     if (!even) {
-        w->line = dpari_share_dim(w);
-        if (w->line >= 0) {
-            w->grid[w->line] = (int32_t)((end - 1) / left) - w->first + 1;
+        cursor->line = dpari_share_dim(cursor);
+        if (cursor->line >= 0) {
+            cursor->grid[cursor->line] = (int32_t)((end - 1) / left) - cursor->first + 1;
         }
     }
 }
@@ -7309,53 +7342,55 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 
 /* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
  * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
-DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d,
+DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *cursor, int32_t d,
                                                 int32_t j)
 {
     int32_t coord[DPAR_MAX_AXES];
-    int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
-    if (x <= 0 || x >= w->held[d]) {
+    int64_t x = dpari_even_start(cursor->held[d], cursor->outer[d], j), there, run;
+    if (x <= 0 || x >= cursor->held[d]) {
         return x;
     }
-    (void)dpar_layout_locate(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
+    (void)dpar_layout_locate(dpari_to(cursor), d, cursor->lead[d] + x, coord, &there, &run);
     there = dpari_most(0, x - there);
-    run = dpari_least(w->held[d], x + run);
+    run = dpari_least(cursor->held[d], x + run);
     return x - there < run - x ? there : run;
 }
 
 /* Returns where share i of dim d begins, in local indices of the copies. */
-static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, int32_t i)
+static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t d, int32_t i)
 {
-    int32_t more = w->grid[d] / w->outer[d];
+    int32_t more = cursor->grid[d] / cursor->outer[d];
     int64_t low, high;
-    if (w->grid[d] == 1) {
-        return i == 0 ? 0 : w->held[d];
+    if (cursor->grid[d] == 1) {
+        return i == 0 ? 0 : cursor->held[d];
     }
-    if (d == w->line) { /* copies share a line through all boxes; a box has one unit per copy */
-        int64_t unit = (int64_t)i * w->left - w->into;
-        unit = dpari_most(0, dpari_least(unit, w->units));
-        return w->held[d] / w->units * unit + w->held[d] % w->units * unit / w->units;
+    if (d ==
+        cursor->line) { /* copies share a line through all boxes; a box has one unit per copy */
+        int64_t unit = (int64_t)i * cursor->left - cursor->into;
+        unit = dpari_most(0, dpari_least(unit, cursor->units));
+        return cursor->held[d] / cursor->units * unit +
+               cursor->held[d] % cursor->units * unit / cursor->units;
     }
-    low = dpari_outer_start(w, d, i / more);
+    low = dpari_outer_start(cursor, d, i / more);
     if (i % more == 0) {
         return low;
     }
-    high = dpari_outer_start(w, d, i / more + 1);
+    high = dpari_outer_start(cursor, d, i / more + 1);
     return low + dpari_even_start(high - low, more, i % more);
 }
 
 /* Returns the share of dim d that has local index x. */
-static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int64_t x)
+static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d, int64_t x)
 {
-    int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
+    int32_t more = cursor->grid[d] / cursor->outer[d], low = 0, high = cursor->grid[d], at;
     int64_t from, to;
-    if (w->grid[d] == 1) {
+    if (cursor->grid[d] == 1) {
         return 0;
     }
-    if (d == w->line) {
+    if (d == cursor->line) {
         while (high - low > 1) {
             at = low + (high - low) / 2;
-            if (dpari_share_start(w, d, at) <= x) {
+            if (dpari_share_start(cursor, d, at) <= x) {
                 low = at;
             } else {
                 high = at;
@@ -7363,67 +7398,68 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
         }
         return low;
     }
-    at = dpari_even_of(w->held[d], w->outer[d], x);
-    while (dpari_outer_start(w, d, at) > x) {
+    at = dpari_even_of(cursor->held[d], cursor->outer[d], x);
+    while (dpari_outer_start(cursor, d, at) > x) {
         at--;
     }
-    while (dpari_outer_start(w, d, at + 1) <= x) {
+    while (dpari_outer_start(cursor, d, at + 1) <= x) {
         at++;
     }
-    from = dpari_outer_start(w, d, at);
-    to = dpari_outer_start(w, d, at + 1);
+    from = dpari_outer_start(cursor, d, at);
+    to = dpari_outer_start(cursor, d, at + 1);
     return at * more + dpari_even_of(to - from, more, x - from);
 }
 
-/* ---- the walk ------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
  * consecutive. */
-static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
+static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
-    w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
-    (void)dpar_layout_locate(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
-    w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
+    cursor->begin[d] = dpar_layout_global(&cursor->mine, cursor->rank, d, cursor->at[d], &here);
+    (void)dpar_layout_locate(&cursor->other, d, cursor->begin[d], cursor->peer, &cursor->there[d],
+                             &there);
+    cursor->length[d] = dpari_least(cursor->high[d] - cursor->at[d], dpari_least(here, there));
 }
 
 /* Moves to the first box of the range. Returns 0 if the range is empty. */
-static int dpari_walk_first(dpar_redistribute_cursor *w)
+static int dpari_walk_first(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
-    for (d = 0; d < w->mine.dims; d++) {
-        if (w->low[d] >= w->high[d]) {
+    for (d = 0; d < cursor->mine.dims; d++) {
+        if (cursor->low[d] >= cursor->high[d]) {
             return 0;
         }
     }
-    for (d = 0; d < w->mine.dims; d++) {
-        w->at[d] = w->low[d];
-        dpari_walk_piece(w, d);
+    for (d = 0; d < cursor->mine.dims; d++) {
+        cursor->at[d] = cursor->low[d];
+        dpari_walk_piece(cursor, d);
     }
     return 1;
 }
 
 /* Moves to the next box. Returns 0 at the end. */
-static int dpari_walk_box(dpar_redistribute_cursor *w)
+static int dpari_walk_box(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
-    for (d = w->mine.dims - 1; d >= 0; d--) {
-        w->at[d] += w->length[d];
-        if (w->at[d] < w->high[d]) {
-            dpari_walk_piece(w, d);
+    for (d = cursor->mine.dims - 1; d >= 0; d--) {
+        cursor->at[d] += cursor->length[d];
+        if (cursor->at[d] < cursor->high[d]) {
+            dpari_walk_piece(cursor, d);
             return 1;
         }
-        w->at[d] = w->low[d];
-        dpari_walk_piece(w, d);
+        cursor->at[d] = cursor->low[d];
+        dpari_walk_piece(cursor, d);
     }
     return 0;
 }
 
 /* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
  * coordinate 0 does. */
-static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
+static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
-    const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
+    const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t at[DPAR_MAX_AXES], i;
     (void)dpar_mesh_coords(&to->mesh, rank, at);
     for (i = 0; i < to->mesh.axes; i++) {
@@ -7437,54 +7473,55 @@ static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 
 /* Sets the ranks that a sender serves one by one: itself, and the ranks of its node in `to` if not
  * all copies are on this node. */
-static void dpari_walk_node(dpar_redistribute_cursor *w)
+static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 {
-    const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
+    const dpar_mesh *mesh = &cursor->mine.mesh, *to = &cursor->other.mesh;
     int64_t last = to->first_rank, node, end;
-    int32_t i, base = dpar_mesh_rank(m, w->base);
-    w->node = w->rank;
-    w->mates = 1;
-    if (w->per_node < 2 || !w->nested || !w->state) {
+    int32_t i, base = dpar_mesh_rank(mesh, cursor->base);
+    cursor->node = cursor->rank;
+    cursor->mates = 1;
+    if (cursor->per_node < 2 || !cursor->nested || !cursor->state) {
         return;
     }
-    node = (int64_t)(w->rank / w->per_node) * w->per_node;
-    end = node + w->per_node;
-    if (dpari_members_below(m, w->free_from, base, end) -
-            dpari_members_below(m, w->free_from, base, node) ==
-        w->copies) {
+    node = (int64_t)(cursor->rank / cursor->per_node) * cursor->per_node;
+    end = node + cursor->per_node;
+    if (dpari_members_below(mesh, cursor->free_from, base, end) -
+            dpari_members_below(mesh, cursor->free_from, base, node) ==
+        cursor->copies) {
         return;
     }
     for (i = 0; i < to->axes; i++) {
         last += (int64_t)(to->axis[i].size - 1) * to->axis[i].stride;
     }
     node = dpari_most(node, to->first_rank);
-    w->node = (int32_t)node;
-    w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
+    cursor->node = (int32_t)node;
+    cursor->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
+static void dpari_stand(dpar_redistribute_cursor *cursor, int32_t rank)
 {
-    const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
+    const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
-    w->rank = rank;
-    w->state =
-        dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
-    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay keep the coordinate */
+    cursor->rank = rank;
+    cursor->state = dpar_mesh_coords(&cursor->mine.mesh, rank, cursor->coord) &&
+                    (cursor->sends || dpari_takes(cursor, rank));
+    for (i = 0; i < cursor->mine.mesh.axes && cursor->state;
+         i++) { /* sums that stay keep the coordinate */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
-        w->peer[i] = stays ? w->coord[i] : 0;
-        w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
+        cursor->peer[i] = stays ? cursor->coord[i] : 0;
+        cursor->base[i] = cursor->free_from >> i & 1u ? 0 : cursor->coord[i];
     }
-    dpar_layout_local(&w->mine, rank, w->high, w->lead);
-    for (i = 0; i < w->mine.dims; i++) {
-        w->low[i] = 0;
-        w->held[i] = w->high[i];
+    dpar_layout_local(&cursor->mine, rank, cursor->high, cursor->lead);
+    for (i = 0; i < cursor->mine.dims; i++) {
+        cursor->low[i] = 0;
+        cursor->held[i] = cursor->high[i];
     }
-    w->fresh = 1;
+    cursor->fresh = 1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w,
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
                                                         const dpar_layout *from,
                                                         const dpar_layout *to, int32_t rank,
                                                         int32_t direction, int32_t per_node)
@@ -7495,150 +7532,153 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
         dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    dpari_zero(w, sizeof(*w));
-    w->sends = direction == DPAR_TRANSFER_SEND;
-    w->mine = w->sends ? *from : *to;
-    w->other = w->sends ? *to : *from;
-    w->per_node = per_node;
+    dpari_zero(cursor, sizeof(*cursor));
+    cursor->sends = direction == DPAR_TRANSFER_SEND;
+    cursor->mine = cursor->sends ? *from : *to;
+    cursor->other = cursor->sends ? *to : *from;
+    cursor->per_node = per_node;
     if (dpari_mesh_nested(
             &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
-        w->nested = 1 + dpari_mesh_nested(&to->mesh);
+        cursor->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
-    w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
-    w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
+    cursor->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
+    cursor->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
     for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
-            w->part_from |= (uint32_t)1 << i;
-            w->combine = from->mesh.axis[i].size > 1 ? from->axis[i].op : w->combine;
+            cursor->part_from |= (uint32_t)1 << i;
+            cursor->combine = from->mesh.axis[i].size > 1 ? from->axis[i].op : cursor->combine;
         }
     }
-    w->copies = dpar_mesh_group_size(&from->mesh, w->free_from);
-    w->partials = dpar_mesh_group_size(&from->mesh, w->part_from);
-    dpari_stand(w, rank);
-    w->phase = w->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
-    w->me = w->sends ? rank : -1;
-    dpari_walk_node(w);
+    cursor->copies = dpar_mesh_group_size(&from->mesh, cursor->free_from);
+    cursor->partials = dpar_mesh_group_size(&from->mesh, cursor->part_from);
+    dpari_stand(cursor, rank);
+    cursor->phase = cursor->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
+    cursor->me = cursor->sends ? rank : -1;
+    dpari_walk_node(cursor);
     return DPAR_OK;
 }
 
-/* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
+/* ---- receiving: the boxes, from each partial rank, from each copy that has a share ----------- */
 
 /* Cuts the box to part share[] of the copies' grid. */
-static void dpari_cut_box(dpar_redistribute_cursor *w)
+static void dpari_cut_box(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
-    for (d = 0; d < w->mine.dims; d++) {
-        int64_t from = dpari_share_start(w, d, w->share[d]);
-        int64_t to = dpari_share_start(w, d, w->share[d] + 1);
-        w->cut[d] = dpari_most(w->there[d], from);
-        w->cut_length[d] = dpari_least(w->there[d] + w->length[d], to) - w->cut[d];
+    for (d = 0; d < cursor->mine.dims; d++) {
+        int64_t from = dpari_share_start(cursor, d, cursor->share[d]);
+        int64_t to = dpari_share_start(cursor, d, cursor->share[d] + 1);
+        cursor->cut[d] = dpari_most(cursor->there[d], from);
+        cursor->cut_length[d] =
+            dpari_least(cursor->there[d] + cursor->length[d], to) - cursor->cut[d];
     }
 }
 
 /* Determines which copies of one partial rank send the box, and in how many shares. */
-static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
+static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *cursor)
 {
-    const dpar_mesh *m = &w->other.mesh;
+    const dpar_mesh *mesh = &cursor->other.mesh;
     int32_t i, n, holder, number = 0, takers = 1;
-    for (i = 0; i < m->axes; i++) {
-        w->base[i] = w->peer[i]; /* 0 on axes that do not shard */
+    for (i = 0; i < mesh->axes; i++) {
+        cursor->base[i] = cursor->peer[i]; /* 0 on axes that do not shard */
     }
-    holder = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
-    (void)dpar_mesh_coords(m, holder, w->base);
-    n = dpari_pool(w, w->base, w->rank, &w->copy);
+    holder = dpar_mesh_group_member(mesh, cursor->part_from, dpar_mesh_rank(mesh, cursor->base),
+                                    cursor->partial);
+    (void)dpar_mesh_coords(mesh, holder, cursor->base);
+    n = dpari_pool(cursor, cursor->base, cursor->rank, &cursor->copy);
     if (n > 1) {
-        takers = dpari_takers(w, w->rank, n, &number);
+        takers = dpari_takers(cursor, cursor->rank, n, &number);
     }
-    dpar_layout_local(&w->other, holder, w->held, n > 1 ? w->lead : NULL);
-    dpari_share_out(w, n, takers, number);
-    w->copy += w->first;
-    for (i = 0; i < w->mine.dims; i++) {
-        w->share[i] = dpari_share_of(w, i, w->there[i]);
+    dpar_layout_local(&cursor->other, holder, cursor->held, n > 1 ? cursor->lead : NULL);
+    dpari_share_out(cursor, n, takers, number);
+    cursor->copy += cursor->first;
+    for (i = 0; i < cursor->mine.dims; i++) {
+        cursor->share[i] = dpari_share_of(cursor, i, cursor->there[i]);
     }
 }
 
 /* Moves to the next share that overlaps the box, with the last dim fastest. Returns 0 at the end.
  */
-static int dpari_next_share(dpar_redistribute_cursor *w)
+static int dpari_next_share(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
-    for (d = w->mine.dims - 1; d >= 0; d--) {
-        int64_t end = w->there[d] + w->length[d];
-        int64_t next = dpari_share_start(w, d, w->share[d] + 1);
+    for (d = cursor->mine.dims - 1; d >= 0; d--) {
+        int64_t end = cursor->there[d] + cursor->length[d];
+        int64_t next = dpari_share_start(cursor, d, cursor->share[d] + 1);
         if (next < end) {
-            w->share[d] = dpari_share_of(w, d, next); /* skips empty ones */
+            cursor->share[d] = dpari_share_of(cursor, d, next); /* skips empty ones */
             return 1;
         }
-        w->share[d] = dpari_share_of(w, d, w->there[d]);
+        cursor->share[d] = dpari_share_of(cursor, d, cursor->there[d]);
     }
     return 0;
 }
 
-static int dpari_next_receive(dpar_redistribute_cursor *w)
+static int dpari_next_receive(dpar_redistribute_cursor *cursor)
 {
     int32_t d, number = 0;
-    if (w->fresh) {
-        w->fresh = 0;
-        if (!dpari_walk_first(w)) {
+    if (cursor->fresh) {
+        cursor->fresh = 0;
+        if (!dpari_walk_first(cursor)) {
             return 0;
         }
-        dpari_begin_shares(w);
-    } else if (!dpari_next_share(w)) {
-        if (++w->partial == w->partials) {
-            w->partial = 0;
-            if (!dpari_walk_box(w)) {
+        dpari_begin_shares(cursor);
+    } else if (!dpari_next_share(cursor)) {
+        if (++cursor->partial == cursor->partials) {
+            cursor->partial = 0;
+            if (!dpari_walk_box(cursor)) {
                 return 0;
             }
         }
-        dpari_begin_shares(w);
+        dpari_begin_shares(cursor);
     }
-    for (d = 0; d < w->mine.dims; d++) {
-        number = number * w->grid[d] + w->share[d];
+    for (d = 0; d < cursor->mine.dims; d++) {
+        number = number * cursor->grid[d] + cursor->share[d];
     }
-    w->now = dpar_mesh_group_member(&w->other.mesh, w->free_from,
-                                    dpar_mesh_rank(&w->other.mesh, w->base), w->copy + number);
-    w->op = w->partial == 0 ? DPAR_COPY : w->combine;
-    dpari_cut_box(w);
+    cursor->now = dpar_mesh_group_member(&cursor->other.mesh, cursor->free_from,
+                                         dpar_mesh_rank(&cursor->other.mesh, cursor->base),
+                                         cursor->copy + number);
+    cursor->op = cursor->partial == 0 ? DPAR_COPY : cursor->combine;
+    dpari_cut_box(cursor);
     return 1;
 }
 
-/* ---- sending: to the ranks of the node one by one, then to all others ----------------------- */
+/* ---- sending: to the ranks of the node one by one, then to all others ------------------------ */
 
 /* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
  * `number` of `takers`. Returns 0 if that is nothing. */
-static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, int32_t number,
+static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
     int32_t d, at;
-    dpari_share_out(w, n, takers, number);
-    at = me - w->first;
+    dpari_share_out(cursor, n, takers, number);
+    at = me - cursor->first;
     if (at < 0) {
         return 0;
     }
-    for (d = w->mine.dims - 1; d >= 0; d--) {
-        int32_t i = at % w->grid[d];
-        at /= w->grid[d];
-        w->low[d] = dpari_share_start(w, d, i);
-        w->high[d] = dpari_share_start(w, d, i + 1);
+    for (d = cursor->mine.dims - 1; d >= 0; d--) {
+        int32_t i = at % cursor->grid[d];
+        at /= cursor->grid[d];
+        cursor->low[d] = dpari_share_start(cursor, d, i);
+        cursor->high[d] = dpari_share_start(cursor, d, i + 1);
     }
     return at == 0;
 }
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout *other,
+static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
                           const int32_t *coord, int64_t *low, int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
-    for (d = 0; d < l->dims; d++) {
+    for (d = 0; d < layout->dims; d++) {
         if (!dpari_layout_span(other, coord, d, &from, &to)) {
             return 0;
         }
-        low[d] = dpari_most(low[d], dpari_layout_before(l, rank, d, from));
-        high[d] = dpari_least(high[d], dpari_layout_before(l, rank, d, to));
+        low[d] = dpari_most(low[d], dpari_layout_before(layout, rank, d, from));
+        high[d] = dpari_least(high[d], dpari_layout_before(layout, rank, d, to));
         if (low[d] >= high[d]) {
             return 0;
         }
@@ -7648,57 +7688,62 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
-DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
-        char *mine = (char *)&w->mine + d, *other = (char *)&w->other + d, c = *mine;
+        char *mine = (char *)&cursor->mine + d, *other = (char *)&cursor->other + d, c = *mine;
         *mine = *other;
         *other = c;
     }
-    w->sends = !w->sends;
-    w->partial = 0;
-    dpari_stand(w, rank);
-    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* dpari_range_to left the range there */
-        w->low[d] = w->at[d];
-        w->high[d] = w->begin[d];
+    cursor->sends = !cursor->sends;
+    cursor->partial = 0;
+    dpari_stand(cursor, rank);
+    for (d = 0; d < cursor->mine.dims && !cursor->sends;
+         d++) { /* dpari_range_to left the range there */
+        cursor->low[d] = cursor->at[d];
+        cursor->high[d] = cursor->begin[d];
     }
 }
 
 /* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
  * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
  * elements of q. */
-static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
+static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
     int64_t here;
-    if (!dpar_mesh_coords(&w->other.mesh, q, w->guest) || !dpari_takes(w, q)) {
+    if (!dpar_mesh_coords(&cursor->other.mesh, q, cursor->guest) || !dpari_takes(cursor, q)) {
         return 0;
     }
-    n = dpari_pool(w, w->base, q, &low);
-    takers = dpari_takers(w, q, n, &number);
-    me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
-    if (!dpari_range(w, n, takers, number, me)) { /* also if q has another pool */
+    n = dpari_pool(cursor, cursor->base, q, &low);
+    takers = dpari_takers(cursor, q, n, &number);
+    me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->me) - low;
+    if (!dpari_range(cursor, n, takers, number, me)) { /* also if q has another pool */
         return 0;
     }
-    here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
-    dpar_layout_local(&w->other, q, w->begin, NULL);
-    for (d = 0; d < w->mine.dims; d++) {
-        w->at[d] = 0;
+    here = dpari_meet(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
+                      cursor->high);
+    dpar_layout_local(&cursor->other, q, cursor->begin, NULL);
+    for (d = 0; d < cursor->mine.dims; d++) {
+        cursor->at[d] = 0;
     }
-    w->taker = dpari_meet(&w->other, q, &w->mine, w->coord, w->at, w->begin) < here ? -1 : 0;
-    w->takers = 1;
+    cursor->taker = dpari_meet(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
+                               cursor->begin) < here
+                        ? -1
+                        : 0;
+    cursor->takers = 1;
     return here > 0;
 }
 
 /* Moves to the next rank of the node (or only this rank) that receives something. Returns 0 if
  * there is none left. */
-DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
 {
-    while (w->phase == DPARI_TO_NODE) {
-        if (w->mate == w->mates) {
-            w->phase = DPARI_TO_ALL;
-        } else if (dpari_range_to(w, w->node + w->mate++)) {
+    while (cursor->phase == DPARI_TO_NODE) {
+        if (cursor->mate == cursor->mates) {
+            cursor->phase = DPARI_TO_ALL;
+        } else if (dpari_range_to(cursor, cursor->node + cursor->mate++)) {
             return 1;
         }
     }
@@ -7707,31 +7752,31 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
 
 /* Moves to the next range, which may be empty, for receivers on any node: first all that receive
  * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
-DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
-    int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
-    int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
-    int32_t n = w->per_node < 0 ? 1 : w->copies, left = takers % n;
-    if (w->phase == DPARI_TO_ALL) {
-        w->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
-        w->around = 1;
-        w->taker = 0;
-        w->takers = me < n ? takers / n : 0; /* one in every n */
-        for (d = 0; d < w->mine.dims; d++) {
-            w->low[d] = 0;
-            w->high[d] = w->held[d];
+    int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
+    int32_t takers = dpar_mesh_group_size(&cursor->other.mesh, cursor->free_to), d;
+    int32_t n = cursor->per_node < 0 ? 1 : cursor->copies, left = takers % n;
+    if (cursor->phase == DPARI_TO_ALL) {
+        cursor->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
+        cursor->around = 1;
+        cursor->taker = 0;
+        cursor->takers = me < n ? takers / n : 0; /* one in every n */
+        for (d = 0; d < cursor->mine.dims; d++) {
+            cursor->low[d] = 0;
+            cursor->high[d] = cursor->held[d];
         }
-        if (w->takers > 0) {
+        if (cursor->takers > 0) {
             return 1;
         }
     }
-    while (left > 0 && (w->phase == DPARI_TO_ONE || w->phase == DPARI_TO_OTHER)) {
+    while (left > 0 && (cursor->phase == DPARI_TO_ONE || cursor->phase == DPARI_TO_OTHER)) {
         int64_t first = (int64_t)me * left / n, last = ((int64_t)(me + 1) * left - 1) / n;
-        w->around = 0;
-        w->taker = takers - left + (int32_t)(w->phase == DPARI_TO_ONE ? first : last);
-        w->takers = w->taker + 1;
-        w->phase = w->phase == DPARI_TO_ONE && last > first ? DPARI_TO_OTHER : DPARI_DONE;
-        if (dpari_range(w, n, takers, w->taker, me)) {
+        cursor->around = 0;
+        cursor->taker = takers - left + (int32_t)(cursor->phase == DPARI_TO_ONE ? first : last);
+        cursor->takers = cursor->taker + 1;
+        cursor->phase = cursor->phase == DPARI_TO_ONE && last > first ? DPARI_TO_OTHER : DPARI_DONE;
+        if (dpari_range(cursor, n, takers, cursor->taker, me)) {
             return 1;
         }
     }
@@ -7739,24 +7784,26 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
 }
 
 /* Returns the next receiver of the box, or -1 if it does not receive from this rank. */
-static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
+static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
 {
-    const dpar_mesh *m = &w->other.mesh;
-    int32_t first = dpar_mesh_rank(m, w->peer), q, low, n; /* peer: 0 on axes that do not shard */
-    int64_t number = w->copy++;
-    if (w->phase == DPARI_TO_NODE) {
-        q = w->node + w->mate - 1;
-        return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
+    const dpar_mesh *mesh = &cursor->other.mesh;
+    int32_t first = dpar_mesh_rank(mesh, cursor->peer), q, low,
+            n; /* peer: 0 on axes that do not shard */
+    int64_t number = cursor->copy++;
+    if (cursor->phase == DPARI_TO_NODE) {
+        q = cursor->node + cursor->mate - 1;
+        return dpar_mesh_group_member(mesh, cursor->free_to, q, 0) == first ? q : -1;
     }
-    if (w->around) { /* in the order of dpari_share_out */
-        int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
+    if (cursor->around) { /* in the order of dpari_share_out */
+        int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
         int32_t skew;
-        n = w->per_node < 0 ? 1 : w->copies;
-        skew = dpari_share_skew(n, dpar_mesh_group_size(m, w->free_to), (int32_t)number);
+        n = cursor->per_node < 0 ? 1 : cursor->copies;
+        skew = dpari_share_skew(n, dpar_mesh_group_size(mesh, cursor->free_to), (int32_t)number);
         number = number * n + (me + n - skew) % n;
     }
-    q = dpar_mesh_group_member(m, w->free_to, first, (int32_t)number);
-    if (w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies) {
+    q = dpar_mesh_group_member(mesh, cursor->free_to, first, (int32_t)number);
+    if (cursor->copies == 1 || cursor->per_node < 0 ||
+        dpari_pool(cursor, cursor->base, q, &low) == cursor->copies) {
         return q;
     }
     return -1; /* it has a nearer copy */
@@ -7764,73 +7811,74 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
 
 /* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
  * if the walk is to turn round. */
-static int dpari_next_send(dpar_redistribute_cursor *w)
+static int dpari_next_send(dpar_redistribute_cursor *cursor)
 {
     for (;;) {
-        if (w->fresh) {
-            if ((!dpari_next_mate(w) && !dpari_next_phase(w)) || w->taker < 0) {
+        if (cursor->fresh) {
+            if ((!dpari_next_mate(cursor) && !dpari_next_phase(cursor)) || cursor->taker < 0) {
                 return 0;
             }
-            w->copy = w->taker;
-            w->fresh = !dpari_walk_first(w);
+            cursor->copy = cursor->taker;
+            cursor->fresh = !dpari_walk_first(cursor);
             continue;
         }
-        while (w->copy < w->takers) {
-            w->now = dpari_next_taker(w);
-            if (w->now >= 0) {
-                int first = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank) == 0;
-                w->op = first ? DPAR_COPY : w->combine;
+        while (cursor->copy < cursor->takers) {
+            cursor->now = dpari_next_taker(cursor);
+            if (cursor->now >= 0) {
+                int first =
+                    dpar_mesh_group_index(&cursor->mine.mesh, cursor->part_from, cursor->rank) == 0;
+                cursor->op = first ? DPAR_COPY : cursor->combine;
                 return 1;
             }
         }
-        w->copy = w->taker;
-        w->fresh = !dpari_walk_box(w);
+        cursor->copy = cursor->taker;
+        cursor->fresh = !dpari_walk_box(cursor);
     }
 }
 
 /* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
  * come from itself. */
-static int dpari_walk_on(dpar_redistribute_cursor *w)
+static int dpari_walk_on(dpar_redistribute_cursor *cursor)
 {
-    while (w->state) {
-        if (w->sends) {
-            if (dpari_next_send(w)) {
+    while (cursor->state) {
+        if (cursor->sends) {
+            if (dpari_next_send(cursor)) {
                 return 1;
             }
-            w->state = w->taker < 0;
-            if (w->state) {
-                dpari_turn_round(w, w->node + w->mate - 1);
+            cursor->state = cursor->taker < 0;
+            if (cursor->state) {
+                dpari_turn_round(cursor, cursor->node + cursor->mate - 1);
             }
-        } else if (!dpari_next_receive(w)) {
-            if (w->me < 0) {
-                w->state = 0;
+        } else if (!dpari_next_receive(cursor)) {
+            if (cursor->me < 0) {
+                cursor->state = 0;
             } else {
-                dpari_turn_round(w, w->me);
+                dpari_turn_round(cursor, cursor->me);
             }
-        } else if (w->me < 0 || w->now == w->me) {
+        } else if (cursor->me < 0 || cursor->now == cursor->me) {
             return 1;
         }
     }
     return 0;
 }
 
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t)
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t)
 {
     int32_t d, turned;
-    if (!dpari_walk_on(w)) {
+    if (!dpari_walk_on(cursor)) {
         return 0;
     }
-    turned = w->me >= 0 && !w->sends;
+    turned = cursor->me >= 0 && !cursor->sends;
     dpari_zero(t, sizeof(*t));
-    t->peer = turned ? w->rank : w->now;
-    t->dims = w->mine.dims;
-    t->op = w->op;
-    for (d = 0; d < w->mine.dims; d++) {
-        int64_t skip = w->sends ? 0 : w->cut[d] - w->there[d];
-        t->extent[d] = w->sends ? w->length[d] : w->cut_length[d];
-        t->mine[d] = (turned ? w->there[d] : w->at[d]) + skip;
-        t->theirs[d] = (turned ? w->at[d] : w->there[d]) + skip;
-        t->global[d] = w->begin[d] + skip;
+    t->peer = turned ? cursor->rank : cursor->now;
+    t->dims = cursor->mine.dims;
+    t->op = cursor->op;
+    for (d = 0; d < cursor->mine.dims; d++) {
+        int64_t skip = cursor->sends ? 0 : cursor->cut[d] - cursor->there[d];
+        t->extent[d] = cursor->sends ? cursor->length[d] : cursor->cut_length[d];
+        t->mine[d] = (turned ? cursor->there[d] : cursor->at[d]) + skip;
+        t->theirs[d] = (turned ? cursor->at[d] : cursor->there[d]) + skip;
+        t->global[d] = cursor->begin[d] + skip;
     }
     return 1;
 }
@@ -8031,7 +8079,7 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
     }
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 /* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
  * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
@@ -8064,26 +8112,28 @@ static int32_t dpari_state_cuts(uint64_t state, int32_t axes, int32_t dim)
 }
 
 /* Encodes a layout. Axes of size 1 have no effect and count as replicated. */
-static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_why *why)
+static dpar_status dpari_state_of(const dpar_layout *layout, uint64_t *state, dpar_why *why)
 {
     uint64_t s = 0;
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
+    for (k = 0; k < layout->mesh.axes; k++) {
         s = dpari_state_put(s, k, DPARI_STATE_R, 0);
     }
-    for (k = 0; k < l->mesh.axes; k++) {
-        int32_t axis = l->order[k];
-        const dpar_placement *p = &l->axis[axis];
-        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_PLACEMENT_REPLICATE) {
+    for (k = 0; k < layout->mesh.axes; k++) {
+        int32_t axis = layout->order[k];
+        const dpar_placement *placement = &layout->axis[axis];
+        if (layout->mesh.axis[axis].size == 1 || placement->kind == DPAR_PLACEMENT_REPLICATE) {
             continue;
         }
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
+        if (placement->kind == DPAR_PLACEMENT_SHARD && placement->rule != DPAR_SPLIT_CHUNK) {
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis,
+                               placement->rule);
         }
-        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+        if (placement->kind == DPAR_PLACEMENT_PARTIAL) {
             s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
         } else {
-            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+            s = dpari_state_put(s, axis, placement->dim,
+                                dpari_state_cuts(s, layout->mesh.axes, placement->dim));
         }
     }
     *state = s;
@@ -8091,26 +8141,26 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
 }
 
 /* Returns the padded elements of a dim under the cuts of a state. */
-static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
+static int64_t dpari_state_extent(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
-    int64_t n = l->extent[dim];
+    int64_t n = layout->extent[dim];
     int32_t place, i;
-    for (place = 0; place < l->mesh.axes; place++) {
-        for (i = 0; i < l->mesh.axes; i++) {
+    for (place = 0; place < layout->mesh.axes; place++) {
+        for (i = 0; i < layout->mesh.axes; i++) {
             if (dpari_state_dim(state, i) == dim && dpari_state_place(state, i) == place) {
-                n = dpari_ceil_div(n, l->mesh.axis[i].size);
+                n = dpari_ceil_div(n, layout->mesh.axis[i].size);
             }
         }
     }
     return n;
 }
 
-static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
+static int64_t dpari_state_elements(const dpar_layout *layout, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
-        if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
+    for (d = 0; d < layout->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
+        if (!dpari_mul(n, dpari_state_extent(layout, state, d), &n)) {
             n = INT64_MAX;
         }
     }
@@ -8119,20 +8169,20 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 
 /* True if both layouts are cut into equal tiles of the same shape, so that tiles only change ranks.
  */
-static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
+static int dpari_state_tiles(const dpar_layout *layout, uint64_t a, uint64_t b)
 {
     int32_t d, i;
-    for (d = 0; d < l->dims; d++) {
+    for (d = 0; d < layout->dims; d++) {
         int64_t parts_a = 1, parts_b = 1;
-        for (i = 0; i < l->mesh.axes; i++) {
-            parts_a *= dpari_state_dim(a, i) == d ? l->mesh.axis[i].size : 1;
-            parts_b *= dpari_state_dim(b, i) == d ? l->mesh.axis[i].size : 1;
+        for (i = 0; i < layout->mesh.axes; i++) {
+            parts_a *= dpari_state_dim(a, i) == d ? layout->mesh.axis[i].size : 1;
+            parts_b *= dpari_state_dim(b, i) == d ? layout->mesh.axis[i].size : 1;
         }
-        if (parts_a != parts_b || l->extent[d] % parts_a != 0) {
+        if (parts_a != parts_b || layout->extent[d] % parts_a != 0) {
             return 0;
         }
     }
-    for (i = 0; i < l->mesh.axes; i++) {
+    for (i = 0; i < layout->mesh.axes; i++) {
         if ((dpari_state_dim(a, i) == DPARI_STATE_P) != (dpari_state_dim(b, i) == DPARI_STATE_P)) {
             return 0;
         }
@@ -8157,7 +8207,7 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
                      : dpari_state_put(state, p->axis, p->to, dpari_state_cuts(state, axes, p->to));
 }
 
-/* ---- search --------------------------------------------------------------------------------- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
     const dpar_layout *layout; /* the one that the route starts from */
@@ -8170,63 +8220,64 @@ typedef struct dpari_route {
 } dpari_route;
 
 /* Puts node k into slot s of the heap. */
-static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
+static void dpari_heap_put(dpari_route *route, int32_t s, int32_t k)
 {
-    r->node[s].heap = k;
-    r->node[k].slot = s;
+    route->node[s].heap = k;
+    route->node[k].slot = s;
 }
 
-static int64_t dpari_heap_cost(const dpari_route *r, int32_t s)
+static int64_t dpari_heap_cost(const dpari_route *route, int32_t s)
 {
-    return r->node[r->node[s].heap].cost;
+    return route->node[route->node[s].heap].cost;
 }
 
-static void dpari_heap_rise(dpari_route *r, int32_t s, int32_t k)
+static void dpari_heap_rise(dpari_route *route, int32_t s, int32_t k)
 {
-    while (s > 0 && dpari_heap_cost(r, (s - 1) / 2) > r->node[k].cost) {
-        dpari_heap_put(r, s, r->node[(s - 1) / 2].heap);
+    while (s > 0 && dpari_heap_cost(route, (s - 1) / 2) > route->node[k].cost) {
+        dpari_heap_put(route, s, route->node[(s - 1) / 2].heap);
         s = (s - 1) / 2;
     }
-    dpari_heap_put(r, s, k);
+    dpari_heap_put(route, s, k);
 }
 
-static int32_t dpari_heap_pop(dpari_route *r)
+static int32_t dpari_heap_pop(dpari_route *route)
 {
-    int32_t top = r->node[0].heap, last = r->node[--r->heaped].heap, s = 0, child;
-    for (; (child = 2 * s + 1) < r->heaped; s = child) {
-        if (child + 1 < r->heaped && dpari_heap_cost(r, child + 1) < dpari_heap_cost(r, child)) {
+    int32_t top = route->node[0].heap, last = route->node[--route->heaped].heap, s = 0, child;
+    for (; (child = 2 * s + 1) < route->heaped; s = child) {
+        if (child + 1 < route->heaped &&
+            dpari_heap_cost(route, child + 1) < dpari_heap_cost(route, child)) {
             child++;
         }
-        if (dpari_heap_cost(r, child) >= r->node[last].cost) {
+        if (dpari_heap_cost(route, child) >= route->node[last].cost) {
             break;
         }
-        dpari_heap_put(r, s, r->node[child].heap);
+        dpari_heap_put(route, s, route->node[child].heap);
     }
-    dpari_heap_put(r, s, last);
-    r->node[top].slot = -1; /* settled */
+    dpari_heap_put(route, s, last);
+    route->node[top].slot = -1; /* settled */
     return top;
 }
 
 /* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
  * or -1 if there is no capacity left. */
-static int32_t dpari_route_find(dpari_route *r, uint64_t state)
+static int32_t dpari_route_find(dpari_route *route, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
-    int32_t at = (int32_t)((mixed >> 33) % (uint64_t)(uint32_t)r->room);
-    while (r->node[at].hash != 0) {
-        int32_t k = r->node[at].hash - 1;
-        if (r->node[k].state == state) {
+    int32_t at = (int32_t)((mixed >> 33) % (uint64_t)(uint32_t)route->room);
+    while (route->node[at].hash != 0) {
+        int32_t k = route->node[at].hash - 1;
+        if (route->node[k].state == state) {
             return k;
         }
-        at = at + 1 < r->room ? at + 1 : 0;
+        at = at + 1 < route->room ? at + 1 : 0;
     }
-    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (route->known + 1 >= route->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->known + 1;
-    r->node[r->known].state = state;
-    r->node[r->known].cost = -1;
-    return r->known++;
+    route->node[at].hash = route->known + 1;
+    route->node[route->known].state = state;
+    route->node[route->known].cost = -1;
+    return route->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -8238,51 +8289,54 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
 
 /* Returns the padded elements that each of `size` ranks gets if a dim of the state is cut further.
  */
-static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
+static int64_t dpari_state_chunk(const dpar_layout *layout, uint64_t state, int32_t dim,
+                                 int64_t size)
 {
-    int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
+    int64_t n = dpari_state_elements(layout, state),
+            extent = dpari_state_extent(layout, state, dim);
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
 /* Returns how many elements a rank sends in a step. */
-static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
+static int64_t dpari_route_moved(const dpari_route *route, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->layout, state), size;
+    int64_t n = dpari_state_elements(route->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->layout->mesh.axis[p->axis].size;
+    size = route->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
+    default:
+        return dpari_route_price(dpari_state_chunk(route->layout, state, p->to, size), size - 1);
     }
 }
 
 /* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
-static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
+static int64_t dpari_route_each(const dpari_route *route, int32_t axis)
 {
     int64_t most = 0;
     int32_t i;
-    if (r->byte_cost == NULL) {
+    if (route->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->layout->mesh.axes; i++) {
-        if (r->layout->mesh.axis[i].size > 1) {
-            most = dpari_most(most, r->byte_cost[i]);
+    for (i = 0; i < route->layout->mesh.axes; i++) {
+        if (route->layout->mesh.axis[i].size > 1) {
+            most = dpari_most(most, route->byte_cost[i]);
         }
     }
-    return axis >= 0 ? r->byte_cost[axis] : most;
+    return axis >= 0 ? route->byte_cost[axis] : most;
 }
 
 /* Takes a step from node k. Returns 0 if there is no capacity for the node to which it leads. */
-static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
+static int dpari_route_try(dpari_route *route, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
-    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
+    const int64_t each = dpari_route_each(route, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -8291,35 +8345,35 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.from = from;
     p.to = to;
     p.held = 0;
-    p.elements = dpari_route_moved(r, r->node[k].state, &p);
+    p.elements = dpari_route_moved(route, route->node[k].state, &p);
     /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
-    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
-    cost = r->node[k].cost + 1 + 16 * cost;
-    next =
-        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? route->step_cost : 0);
+    cost = route->node[k].cost + 1 + 16 * cost;
+    next = dpari_route_find(
+        route, dpari_state_step(route->node[k].state, route->layout->mesh.axes, &p, route->goal));
     if (next < 0) {
         return 0;
     }
-    if (r->node[next].cost >= 0 && r->node[next].cost <= cost) {
+    if (route->node[next].cost >= 0 && route->node[next].cost <= cost) {
         return 1;
     }
-    if (r->node[next].cost < 0) {
-        r->node[next].slot = r->heaped++;
+    if (route->node[next].cost < 0) {
+        route->node[next].slot = route->heaped++;
     }
-    r->node[next].cost = cost;
-    r->node[next].before = k;
-    r->node[next].step = p;
-    dpari_heap_rise(r, r->node[next].slot, next);
+    route->node[next].cost = cost;
+    route->node[next].before = k;
+    route->node[next].step = p;
+    dpari_heap_rise(route, route->node[next].slot, next);
     return 1;
 }
 
 /* Takes all steps of one axis. */
-static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
+static int dpari_route_axis(dpari_route *route, int32_t k, int32_t axis)
 {
-    uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
+    uint64_t state = route->node[k].state;
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = route->layout->mesh.axes;
     int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
-    if (r->layout->mesh.axis[axis].size == 1) {
+    if (route->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
@@ -8331,66 +8385,68 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     } else if (at == DPARI_STATE_P) {
         kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
-    for (d = 0; d < r->layout->dims && ok; d++) {
-        ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
+    for (d = 0; d < route->layout->dims && ok; d++) {
+        ok = d == at || dpari_route_try(route, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
     } else if (at != DPARI_STATE_R) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
-    } else if (dpari_state_dim(r->goal, axis) == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
+    } else if (dpari_state_dim(route->goal, axis) == DPARI_STATE_P) {
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
     }
     return ok;
 }
 
 /* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
-static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
+static int dpari_state_even(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        parts *= dpari_state_dim(state, i) == dim ? l->mesh.axis[i].size : 1;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        parts *= dpari_state_dim(state, i) == dim ? layout->mesh.axis[i].size : 1;
     }
-    return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
+    return dim >= DPAR_MAX_DIMS || layout->extent[dim] % parts == 0;
 }
 
 /* Takes the steps that exchange an axis with a later one. */
-static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
+static int dpari_route_swaps(dpari_route *route, int32_t k, int32_t axis)
 {
-    uint64_t state = r->node[k].state;
+    uint64_t state = route->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < route->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
+            (a != b && route->layout->mesh.axis[axis].size == route->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
-                 dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+            ok = !dpari_state_even(route->layout, state, a) ||
+                 !dpari_state_even(route->layout, state, b) ||
+                 dpari_route_try(route, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1,
+                                 i);
         }
     }
     return ok;
 }
 
-static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *end)
+static dpar_status dpari_route_search(dpari_route *route, uint64_t start, int32_t *end)
 {
-    int32_t k = dpari_route_find(r, start), axis;
-    r->node[k].cost = 0;
-    r->node[k].before = -1;
-    r->node[k].slot = r->heaped++;
-    dpari_heap_put(r, 0, k);
-    while (r->heaped > 0) {
-        k = dpari_heap_pop(r);
-        if (r->node[k].state == r->goal) {
+    int32_t k = dpari_route_find(route, start), axis;
+    route->node[k].cost = 0;
+    route->node[k].before = -1;
+    route->node[k].slot = route->heaped++;
+    dpari_heap_put(route, 0, k);
+    while (route->heaped > 0) {
+        k = dpari_heap_pop(route);
+        if (route->node[k].state == route->goal) {
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
-            !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
+        if (dpari_state_tiles(route->layout, route->node[k].state, route->goal) &&
+            !dpari_route_try(route, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
-            if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
+        for (axis = 0; axis < route->layout->mesh.axes; axis++) {
+            if (!dpari_route_axis(route, k, axis) || !dpari_route_swaps(route, k, axis)) {
                 return DPAR_E_ROOM;
             }
         }
@@ -8471,49 +8527,49 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     return DPAR_OK;
 }
 
-/* ---- applying ------------------------------------------------------------------------------- */
+/* ---- applying -------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
+DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *layout,
                                                       const dpar_route_step *step,
                                                       const dpar_layout *goal, dpar_layout *after,
                                                       dpar_why *why)
 {
-    dpar_placement *p;
+    dpar_placement *placement;
     int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_ROUTE_STEP_PERMUTE) {
         *after = *goal;
         return DPAR_OK;
     }
-    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
-        step->to < l->mesh.axes) {
-        *after = *l;
-        after->axis[axis] = l->axis[step->to];
-        after->axis[step->to] = l->axis[axis];
-        for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k];
-            if (l->order[k] == axis) {
+    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < layout->mesh.axes &&
+        step->to >= 0 && step->to < layout->mesh.axes) {
+        *after = *layout;
+        after->axis[axis] = layout->axis[step->to];
+        after->axis[step->to] = layout->axis[axis];
+        for (k = 0; k < layout->mesh.axes; k++) {
+            order[k] = layout->order[k];
+            if (layout->order[k] == axis) {
                 order[k] = (int8_t)step->to;
-            } else if (l->order[k] == step->to) {
+            } else if (layout->order[k] == step->to) {
                 order[k] = (int8_t)axis;
             }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
-    if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
+    if (axis < 0 || axis >= layout->mesh.axes || step->to >= layout->dims) {
         return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
-    *after = *l;
-    p = &after->axis[axis];
+    *after = *layout;
+    placement = &after->axis[axis];
     if (step->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
-        *p = goal->axis[axis];
+        *placement = goal->axis[axis];
     } else {
-        *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
+        *placement = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
-        if (l->order[k] != axis) {
-            order[n++] = l->order[k];
+    for (k = 0, n = 0; k < layout->mesh.axes; k++) { /* the axis of the step cuts last */
+        if (layout->order[k] != axis) {
+            order[n++] = layout->order[k];
         }
     }
     order[n] = (int8_t)axis;
@@ -8529,8 +8585,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying -----------------------------------------------------------------------------------
- */
+/* ---- laying ---------------------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -8559,7 +8614,7 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
+DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t params,
                                                  const int64_t *numel, int64_t align, int32_t ranks,
                                                  int64_t *start, dpar_why *why)
 {
@@ -8580,9 +8635,9 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         return dpari_say(DPAR_E_RANGE, why, "%ld elements, padded for %d ranks, exceed 2^62", end,
                          ranks);
     }
-    f->ranks = ranks;
-    f->total = end;
-    f->shard = padded / ranks;
+    flat->ranks = ranks;
+    flat->total = end;
+    flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
         (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
     }
@@ -8608,15 +8663,15 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+DPARI_API int dpari_flat_piece(const dpari_flat *flat, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece)
 {
-    return rank >= 0 && rank < f->ranks &&
-           dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
+    return rank >= 0 && rank < flat->ranks &&
+           dpari_flat_cut(rank * flat->shard, rank * flat->shard + flat->shard, start, numel,
+                          piece);
 }
 
-/* ---- buckets -----------------------------------------------------------------------------------
- */
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
@@ -8705,8 +8760,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
     return 1;
 }
 
-/* ---- intervals ---------------------------------------------------------------------------------
- */
+/* ---- intervals ------------------------------------------------------------------------------- */
 
 DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                             dpar_box *box)
@@ -8752,8 +8806,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 
 /* Divides a transformer's heads, vocabulary and layers over ranks, by closed formulas in O(1). */
 
-/* ---- heads -------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 /* Returns where part p of n items begins by the rule CHUNK or EVEN. 0 <= p <= parts. */
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
@@ -8765,7 +8818,7 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
+DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *heads, int32_t queries, int32_t groups,
                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
@@ -8789,49 +8842,51 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
         return dpari_say(DPAR_E_DIVIDE, why, "tp=%d does not divide %d attention heads", ranks,
                          queries);
     }
-    h->queries = queries;
-    h->groups = groups;
-    h->ranks = ranks;
-    h->rule = strict ? DPAR_SPLIT_EVEN : rule;
+    heads->queries = queries;
+    heads->groups = groups;
+    heads->ranks = ranks;
+    heads->rule = strict ? DPAR_SPLIT_EVEN : rule;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
+DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank)
 {
     dpar_heads_share s;
-    int32_t each = h->queries / h->groups, first, among;
+    int32_t each = heads->queries / heads->groups, first, among;
     dpari_zero(&s, sizeof(s));
-    if (rank < 0 || rank >= h->ranks) {
+    if (rank < 0 || rank >= heads->ranks) {
         return s;
     }
-    if (h->groups >= h->ranks) {
-        s.first_group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
-        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.first_group;
+    if (heads->groups >= heads->ranks) {
+        s.first_group = dpari_heads_cut(heads->rule, heads->groups, heads->ranks, rank);
+        s.groups =
+            dpari_heads_cut(heads->rule, heads->groups, heads->ranks, rank + 1) - s.first_group;
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* ranks are dealt to groups by EVEN, so that each group has some */
-        s.first_group = dpari_even_of(h->ranks, h->groups, rank);
+        s.first_group = dpari_even_of(heads->ranks, heads->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
-        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, heads->ranks, heads->groups, s.first_group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, heads->ranks, heads->groups, s.first_group + 1) -
+                first;
         s.copy = rank - first;
         s.copies = among;
-        s.first_query = dpari_heads_cut(h->rule, each, among, s.copy);
-        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.first_query;
+        s.first_query = dpari_heads_cut(heads->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(heads->rule, each, among, s.copy + 1) - s.first_query;
         s.first_query += s.first_group * each;
     }
     return s;
 }
 
-/* ---- fused weights -----------------------------------------------------------------------------
- */
+/* ---- fused weights --------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order,
+DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, int32_t order,
                                         int64_t width, int32_t n, int64_t rows[2])
 {
-    dpar_heads_share s = dpar_heads_local(h, rank);
-    int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
+    dpar_heads_share s = dpar_heads_local(heads, rank);
+    int64_t each = heads->queries / heads->groups,
+            all = (int64_t)heads->queries + 2 * (int64_t)heads->groups;
     int64_t run[3][2];
     int32_t i, runs = 0;
     if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
@@ -8839,8 +8894,8 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     }
     if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
-            run[i][0] =
-                i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
+            run[i][0] = i == 0 ? s.first_query
+                               : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
     } else { /* a rank with several groups has all their queries */
@@ -8909,10 +8964,9 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     return DPAR_OK;
 }
 
-/* ---- vocabulary --------------------------------------------------------------------------------
- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
 
-DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added,
+DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count, int64_t added,
                                                 int64_t multiple, int32_t ranks, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 61;
@@ -8935,49 +8989,48 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
             "%ld and %ld rows do not split evenly over %d ranks: choose another multiple", padded,
             all - padded, ranks);
     }
-    v->count = count;
-    v->added = added;
-    v->padded = padded;
-    v->padded_added = all - padded;
-    v->ranks = ranks;
+    vocab->count = count;
+    vocab->added = added;
+    vocab->padded = padded;
+    vocab->padded_added = all - padded;
+    vocab->ranks = ranks;
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v)
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *vocab)
 {
-    return v->padded / v->ranks + v->padded_added / v->ranks;
+    return vocab->padded / vocab->ranks + vocab->padded_added / vocab->ranks;
 }
 
-DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id)
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *vocab, int32_t rank, int64_t id)
 {
-    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, row;
-    if (id < 0 || id >= v->count + v->added || rank < 0 || rank >= v->ranks) {
+    int64_t each = vocab->padded / vocab->ranks, more = vocab->padded_added / vocab->ranks, row;
+    if (id < 0 || id >= vocab->count + vocab->added || rank < 0 || rank >= vocab->ranks) {
         return -1;
     }
-    if (id < v->count) {
+    if (id < vocab->count) {
         row = id - rank * each;
         return row >= 0 && row < each ? row : -1;
     }
-    row = id - v->count - rank * more;
+    row = id - vocab->count - rank * more;
     return row >= 0 && row < more ? each + row : -1;
 }
 
-DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t row)
 {
-    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, id;
-    if (row < 0 || row >= each + more || rank < 0 || rank >= v->ranks) {
+    int64_t each = vocab->padded / vocab->ranks, more = vocab->padded_added / vocab->ranks, id;
+    if (row < 0 || row >= each + more || rank < 0 || rank >= vocab->ranks) {
         return -1;
     }
     if (row < each) {
         id = rank * each + row;
-        return id < v->count ? id : -1;
+        return id < vocab->count ? id : -1;
     }
     id = rank * more + row - each;
-    return id < v->added ? v->count + id : -1;
+    return id < vocab->added ? vocab->count + id : -1;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------
- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
  * The embedding and the loss count if the caller counts them. */
@@ -9079,8 +9132,9 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
-                                                 int32_t ranks, int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs,
+                                                 const int64_t *ends, int32_t ranks, int32_t rule,
+                                                 dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
@@ -9088,30 +9142,32 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
         st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
-        p->docs = docs;
-        p->ranks = ranks;
-        p->rule = rule;
-        p->ends = ends;
+        packed->docs = docs;
+        packed->ranks = ranks;
+        packed->rule = rule;
+        packed->ends = ends;
     }
     return st;
 }
 
 /* Makes the split of document k. It cannot fail, because dpar_packed_init checked the numbers. */
-static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
+static void dpari_packed_split(const dpar_packed *packed, int32_t k, dpar_split *split)
 {
-    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
+    (void)dpar_split_init(split, packed->rule, packed->ends[k + 1] - packed->ends[k], packed->ranks,
+                          1, NULL);
 }
 
-DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends)
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
+                                        int64_t *local_ends)
 {
     int64_t size = 0;
     int32_t k;
     dpar_split s;
-    for (k = 0; k < p->docs; k++) {
+    for (k = 0; k < packed->docs; k++) {
         if (local_ends != NULL) {
             local_ends[k] = size;
         }
-        dpari_packed_split(p, k, &s);
+        dpari_packed_split(packed, k, &s);
         size += dpar_split_part_count(&s, rank);
     }
     if (local_ends != NULL) {
@@ -9120,17 +9176,17 @@ DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int6
     return size;
 }
 
-DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count)
 {
     dpar_split s;
-    for (; cursor->doc < p->docs; cursor->doc++, cursor->local = 0) {
+    for (; cursor->doc < packed->docs; cursor->doc++, cursor->local = 0) {
         int64_t at, run;
-        dpari_packed_split(p, cursor->doc, &s);
+        dpari_packed_split(packed, cursor->doc, &s);
         at = dpar_split_global(&s, rank, cursor->local, &run);
         if (at >= 0) {
             *doc = cursor->doc;
-            *first = p->ends[cursor->doc] + at;
+            *first = packed->ends[cursor->doc] + at;
             *count = run;
             cursor->local += run;
             return 1;
@@ -9153,39 +9209,39 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 
 /* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
  * ... keys. */
-static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
+static int64_t dpari_stripe_pairs(const dpar_packed *packed, int32_t doc, int32_t rank)
 {
     dpar_split s;
     int64_t n, steps, half, sum;
-    dpari_packed_split(p, doc, &s);
+    dpari_packed_split(packed, doc, &s);
     n = dpar_split_part_count(&s, rank);
     steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
         return 0;
     }
-    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, p->ranks, &steps) ||
+    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, packed->ranks, &steps) ||
         !dpari_mul(n, (int64_t)rank + 1, &sum) || sum > INT64_MAX - steps) {
         return INT64_MAX;
     }
     return sum + steps;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *packed, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
-    for (doc = 0; p->rule == DPAR_SPLIT_CYCLIC && doc < p->docs; doc++) {
-        more = dpari_stripe_pairs(p, doc, rank);
+    for (doc = 0; packed->rule == DPAR_SPLIT_CYCLIC && doc < packed->docs; doc++) {
+        more = dpari_stripe_pairs(packed, doc, rank);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
-    if (p->rule == DPAR_SPLIT_CYCLIC) {
+    if (packed->rule == DPAR_SPLIT_CYCLIC) {
         return pairs;
     }
     dpari_zero(&cursor, sizeof(cursor));
-    while (dpar_packed_next(p, rank, &cursor, &doc, &first, &n)) {
-        more = dpari_causal_pairs(first - p->ends[doc], n);
+    while (dpar_packed_next(packed, rank, &cursor, &doc, &first, &n)) {
+        more = dpari_causal_pairs(first - packed->ends[doc], n);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
     return pairs;
@@ -9199,56 +9255,59 @@ DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 
-static int64_t dpari_window_stride(const dpar_window *v)
+static int64_t dpari_window_stride(const dpar_window *window)
 {
-    return v->stride > 0 ? v->stride : 1;
+    return window->stride > 0 ? window->stride : 1;
 }
 
-static int64_t dpari_window_dilation(const dpar_window *v)
+static int64_t dpari_window_dilation(const dpar_window *window)
 {
-    return v->dilation > 0 ? v->dilation : 1;
+    return window->dilation > 0 ? window->dilation : 1;
 }
 
 /* Returns the distance from the first element of the kernel to the last one. */
-static int64_t dpari_window_reach(const dpar_window *v)
+static int64_t dpari_window_reach(const dpar_window *window)
 {
-    return dpari_window_dilation(v) * (v->kernel - 1);
+    return dpari_window_dilation(window) * (window->kernel - 1);
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
-    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
+    if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
+        window->pad_high < 0) {
         return dpari_wrong(
             why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
-            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+            window->kernel, window->stride, window->dilation,
+            dpari_least(window->pad_low, window->pad_high));
     }
-    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
-        v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
+    if (window->kernel > limit || window->stride > limit || window->dilation > limit ||
+        window->pad_low > limit || window->pad_high > limit || inputs < 0 ||
+        inputs > dpari_window_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
-            inputs, v->kernel, v->stride, v->dilation);
+            inputs, window->kernel, window->stride, window->dilation);
     }
-    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "window kind %d does not exist", v->kind);
+    if (window->kind < DPAR_WINDOW_CONVOLUTION || window->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
+        return dpari_wrong(why, "window kind %d does not exist", window->kind);
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD && window->dilation > 4096) {
         return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
-                         v->dilation);
+                         window->dilation);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t inputs,
+static dpar_status dpari_window_transposed_outputs(const dpar_window *window, int64_t inputs,
                                                    int64_t *outputs, dpar_why *why)
 {
-    int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
+    int64_t s = dpari_window_stride(window), cut = window->pad_low + window->pad_high, m;
     if (inputs > dpari_window_limit / s) {
         return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
-    m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
+    m = s * (inputs - 1) + dpari_window_reach(window) + 1 - cut;
     if (inputs == 0 || m < 1) {
         return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
@@ -9257,51 +9316,52 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
+                                         int64_t *outputs, dpar_why *why)
 {
-    int64_t room, s = dpari_window_stride(v), m;
-    dpar_status st = dpari_window_judge(v, inputs, why);
+    int64_t room, s = dpari_window_stride(window), m;
+    dpar_status st = dpari_window_judge(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+    if (window->kind == DPAR_WINDOW_INTERPOLATION) {
         return dpari_wrong(why, "an interpolation needs outputs");
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        return dpari_window_transposed_outputs(window, inputs, outputs, why);
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        if (inputs / dpari_window_dilation(v) < v->kernel) {
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        if (inputs / dpari_window_dilation(window) < window->kernel) {
             return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
-                               dpari_window_dilation(v), v->kernel);
+                               dpari_window_dilation(window), window->kernel);
         }
         *outputs = inputs;
         return DPAR_OK;
     }
-    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
+    room = inputs + window->pad_low + window->pad_high - dpari_window_reach(window) - 1;
     if (room < 0) {
         return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
-                           dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
+                           dpari_window_reach(window) + 1, inputs,
+                           window->pad_low + window->pad_high);
     }
     m = room / s + 1;
-    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
+    if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
         m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *window, int64_t inputs,
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(v, inputs, why);
-    if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
+    dpar_status st = dpari_window_judge(window, inputs, why);
+    if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
-        if (v->kernel > 1 && v->kernel % 2 != 0) {
+        if (window->kernel > 1 && window->kernel % 2 != 0) {
             return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
-                               v->kernel);
+                               window->kernel);
         }
         if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
             return DPAR_OK;
@@ -9311,13 +9371,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
                          outputs);
     }
     if (st == DPAR_OK) {
-        st = dpar_window_outputs(v, inputs, &least, why);
+        st = dpar_window_outputs(window, inputs, &least, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        more = dpari_most(dpari_window_stride(window), window->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
         return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
@@ -9327,95 +9387,96 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
 }
 
 /* Returns the first output that belongs to the inputs from i on. */
-static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
+static int64_t dpari_window_first(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                  int64_t i)
 {
-    int64_t s = dpari_window_stride(v), y = i;
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+    int64_t s = dpari_window_stride(window), y = i;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
         y = i > outputs / s ? outputs : i * s;
-    } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+    } else if (window->kind == DPAR_WINDOW_INTERPOLATION) {
         y = dpari_ceil_div(i * outputs, inputs);
-    } else if (v->kind == DPAR_WINDOW_CONVOLUTION) {
+    } else if (window->kind == DPAR_WINDOW_CONVOLUTION) {
         y = dpari_ceil_div(i, s);
     }
     return dpari_least(outputs, y);
 }
 
-DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                  int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
-    first = dpari_window_first(v, inputs, outputs, lo);
-    last = hi >= inputs ? outputs : dpari_window_first(v, inputs, outputs, dpari_most(0, hi));
+    first = dpari_window_first(window, inputs, outputs, lo);
+    last = hi >= inputs ? outputs : dpari_window_first(window, inputs, outputs, dpari_most(0, hi));
     *y0 = first;
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
 /* Computes the first key that queries [y0, y1) read, and one past the last. */
-static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t y0, int64_t y1,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t d = dpari_window_dilation(v), y;
-    *lo = dpari_window_start(v, inputs, y0);
-    *hi = dpari_window_start(v, inputs, y1 - 1);
+    int64_t d = dpari_window_dilation(window), y;
+    *lo = dpari_window_start(window, inputs, y0);
+    *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
          y++) { /* the first query of each dilation group, then the last */
-        *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
+        *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
-        *hi = dpari_most(*hi, dpari_window_start(v, inputs, y));
+        *hi = dpari_most(*hi, dpari_window_start(window, inputs, y));
     }
-    *hi += dpari_window_reach(v) + 1;
+    *hi += dpari_window_reach(window) + 1;
 }
 
 /* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
  * bisection works; for that the keys of a query are joined with those of the other groups before
  * and after it. */
-static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
+static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at, other;
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        int64_t d = dpari_window_dilation(v);
-        dpari_window_keys(v, inputs, y, dpari_least(inputs, y + d), lo, &other);
-        dpari_window_keys(v, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
+    int64_t s = dpari_window_stride(window), reach = dpari_window_reach(window), at, other;
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        int64_t d = dpari_window_dilation(window);
+        dpari_window_keys(window, inputs, y, dpari_least(inputs, y + d), lo, &other);
+        dpari_window_keys(window, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
         return;
     }
-    if (v->kind == DPAR_WINDOW_CONVOLUTION) {
-        *lo = s * y - v->pad_low;
+    if (window->kind == DPAR_WINDOW_CONVOLUTION) {
+        *lo = s * y - window->pad_low;
         *hi = *lo + reach + 1;
         return;
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        at = y + v->pad_low;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        at = y + window->pad_low;
         *lo = dpari_most(0, dpari_least(inputs, -dpari_floor_div(reach - at, s)));
         *hi = dpari_least(inputs, dpari_floor_div(at, s) + 1);
         return;
     }
-    if (v->kernel == 1) {
+    if (window->kernel == 1) {
         at = y * inputs / outputs;
-    } else if (v->align_corners) {
+    } else if (window->align_corners) {
         at = outputs > 1 ? y * (inputs - 1) / (outputs - 1) : 0;
     } else {
         at = dpari_floor_div((2 * y + 1) * inputs - outputs, 2 * outputs);
     }
-    at -= dpari_most(0, v->kernel / 2 - 1);
+    at -= dpari_most(0, window->kernel / 2 - 1);
     *lo = dpari_most(0, dpari_least(at, inputs - 1));
-    *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
+    *hi = dpari_most(1, dpari_least(at + window->kernel, inputs));
 }
 
-DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                 int64_t y0, int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
         return 0;
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        dpari_window_keys(v, inputs, y0, y1, &first, &last);
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        dpari_window_keys(window, inputs, y0, y1, &first, &last);
     } else {
-        dpari_window_span(v, inputs, outputs, y0, &first, &other);
-        dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+        dpari_window_span(window, inputs, outputs, y0, &first, &other);
+        dpari_window_span(window, inputs, outputs, y1 - 1, &other, &last);
     }
     if (last <= first) {
         return 0;
@@ -9425,13 +9486,13 @@ DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t o
     return 1;
 }
 
-DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
-        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
             end = y;
         } else {
@@ -9440,7 +9501,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
     }
     for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
-        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {
             last = y;
         } else {
@@ -9451,27 +9512,27 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
     *y1 = end;
 }
 
-DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v);
+    int64_t s = dpari_window_stride(window);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
         return 0;
     }
-    *lo = s * y0 - v->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
+    *lo = s * y0 - window->pad_low;
+    *hi = s * (y1 - 1) + dpari_window_reach(window) - window->pad_low + 1;
     return 1;
 }
 
-DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
+                                      int64_t y1, int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), first, last;
+    int64_t s = dpari_window_stride(window), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
         return 0;
     }
-    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
-    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
+    first = -dpari_floor_div(-(y0 + window->pad_low - dpari_window_reach(window)), s);
+    last = dpari_floor_div(y1 - 1 + window->pad_low, s) + 1;
     first = dpari_most(0, first);
     last = dpari_least(inputs, last);
     if (last <= first) {
@@ -9482,18 +9543,18 @@ DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int6
     return 1;
 }
 
-DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i)
 {
-    int64_t d = dpari_window_dilation(v), group, members, first;
-    if (i < 0 || i >= inputs || v->kernel < 1) {
+    int64_t d = dpari_window_dilation(window), group, members, first;
+    if (i < 0 || i >= inputs || window->kernel < 1) {
         return -1;
     }
     group = i % d;
     members = (inputs - group - 1) / d + 1;
-    if (members < v->kernel) {
+    if (members < window->kernel) {
         return -1;
     }
-    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
+    first = dpari_most(0, dpari_least(i / d - window->kernel / 2, members - window->kernel));
     return first * d + group;
 }
 
@@ -9508,81 +9569,82 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, 
 /* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
-static int dpari_halo_in_one_piece(const dpar_placement *p)
+static int dpari_halo_in_one_piece(const dpar_placement *placement)
 {
-    return p->kind != DPAR_PLACEMENT_SHARD || p->rule == DPAR_SPLIT_CHUNK ||
-           p->rule == DPAR_SPLIT_EVEN || p->rule == DPAR_SPLIT_FLOOR ||
-           p->rule == DPAR_SPLIT_RAGGED;
+    return placement->kind != DPAR_PLACEMENT_SHARD || placement->rule == DPAR_SPLIT_CHUNK ||
+           placement->rule == DPAR_SPLIT_EVEN || placement->rule == DPAR_SPLIT_FLOOR ||
+           placement->rule == DPAR_SPLIT_RAGGED;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *halo, int32_t d, dpar_why *why)
 {
     int32_t i;
-    if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
-        h->high[d] > dpari_halo_limit) {
+    if (halo->low[d] < 0 || halo->high[d] < 0 || halo->low[d] > dpari_halo_limit ||
+        halo->high[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, h->low[d],
-                         h->high[d]);
+                         "dim %d has halos of %ld and %ld: each must be 0 to 2^60", d, halo->low[d],
+                         halo->high[d]);
     }
-    if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
+    if (halo->grid.extent[d] < 0 || halo->grid.extent[d] > dpari_halo_limit) {
         return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: must be 0 to 2^60", d,
-                         h->grid.extent[d]);
+                         halo->grid.extent[d]);
     }
-    if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
-        dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
+    if ((halo->periodic >> d & 1u) != 0 && halo->grid.extent[d] > 0 &&
+        dpari_most(halo->low[d], halo->high[d]) / 16 >= halo->grid.extent[d]) {
         return dpari_say(DPAR_E_RANGE, why,
                          "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
-                         h->low[d], h->high[d], h->grid.extent[d]);
+                         halo->low[d], halo->high[d], halo->grid.extent[d]);
     }
-    if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, h->points[d]);
+    if (halo->points[d] < DPAR_HALO_AT_CELLS || halo->points[d] > DPAR_HALO_AT_HIGH_FACES) {
+        return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, halo->points[d]);
     }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        const dpar_placement *p = &h->grid.axis[i];
-        if (p->dim == d && !dpari_halo_in_one_piece(p)) {
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        const dpar_placement *placement = &halo->grid.axis[i];
+        if (placement->dim == d && !dpari_halo_in_one_piece(placement)) {
             return dpari_wrong(why,
                                "axis %d cuts dim %d by rule %d: a halo needs contiguous blocks "
                                "(CHUNK, EVEN, FLOOR, RAGGED)",
-                               i, d, p->rule);
+                               i, d, placement->rule);
         }
     }
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_why *why)
 {
-    if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d", h->fold,
-                           h->mirror, h->grid.dims);
+    if (halo->fold < 0 || halo->mirror >= halo->grid.dims || halo->mirror <= halo->fold) {
+        return dpari_wrong(why, "fold is %d, mirror is %d: need 0 <= fold < mirror < %d",
+                           halo->fold, halo->mirror, halo->grid.dims);
     }
-    if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
+    if ((halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
         return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
-                           h->fold, h->mirror);
+                           halo->fold, halo->mirror);
     }
-    if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", h->on_row,
-                           h->shift);
+    if (halo->on_row < 0 || halo->on_row > 1 || halo->shift < -1 || halo->shift > 1) {
+        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", halo->on_row,
+                           halo->shift);
     }
-    if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
+    if (halo->high[halo->fold] > dpar_halo_points(halo, halo->fold) - halo->on_row) {
         return dpari_say(DPAR_E_RANGE, why,
                          "a halo over the fold or a pole needs %ld rows, but there are %ld",
-                         h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
+                         halo->high[halo->fold], dpar_halo_points(halo, halo->fold) - halo->on_row);
     }
     return DPAR_OK;
 }
 
 /* Returns the rows beyond a pole, without the one that is held twice. */
-DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
+DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole)
 {
-    return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
+    return dpar_halo_points(halo, halo->fold) - ((halo->pole_rows & pole) != 0) -
+           (halo->folds && halo->on_row);
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole,
+static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *halo, uint32_t pole,
                                                     dpar_why *why)
 {
-    int64_t rows = dpari_halo_behind(h, pole);
-    int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
-    if ((h->poles & pole) != 0 && width > rows) {
+    int64_t rows = dpari_halo_behind(halo, pole);
+    int64_t width = pole == DPAR_HALO_POLE_LOW ? halo->low[halo->fold] : halo->high[halo->fold];
+    if ((halo->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why,
                          "a halo over the fold or a pole needs %ld rows, but there are %ld", width,
                          rows);
@@ -9590,51 +9652,51 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *halo, dpar_why *why)
 {
     dpar_status st;
-    if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
+    if (halo->poles > 3 || (halo->pole_rows & ~halo->poles) != 0) {
         return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
-                           (int64_t)h->poles, (int64_t)h->pole_rows);
+                           (int64_t)halo->poles, (int64_t)halo->pole_rows);
     }
-    if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", h->fold);
+    if (halo->folds && (halo->poles & DPAR_HALO_POLE_HIGH) != 0) {
+        return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", halo->fold);
     }
-    if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
-        (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
+    if (halo->fold < 0 || halo->mirror >= halo->grid.dims || halo->mirror <= halo->fold ||
+        (halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
         return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
-                           h->fold, h->mirror);
+                           halo->fold, halo->mirror);
     }
-    if (h->grid.extent[h->mirror] % 2 != 0) {
+    if (halo->grid.extent[halo->mirror] % 2 != 0) {
         return dpari_wrong(why, "%ld columns around a pole: the number must be even",
-                           h->grid.extent[h->mirror]);
+                           halo->grid.extent[halo->mirror]);
     }
-    st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
-    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_HALO_POLE_HIGH, why) : st;
+    st = dpari_halo_check_pole(halo, DPAR_HALO_POLE_LOW, why);
+    return st == DPAR_OK ? dpari_halo_check_pole(halo, DPAR_HALO_POLE_HIGH, why) : st;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_why *why)
 {
-    int32_t y = h->grid.dims - 2, d;
-    if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
+    int32_t y = halo->grid.dims - 2, d;
+    if (y < 1 || halo->grid.extent[0] != 6 || halo->grid.extent[y] != halo->grid.extent[y + 1]) {
         return dpari_wrong(why,
                            "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
-                           h->grid.dims);
+                           halo->grid.dims);
     }
-    if (h->folds || h->poles != 0) {
+    if (halo->folds || halo->poles != 0) {
         return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
     }
-    if (h->points[0] != DPAR_HALO_AT_CELLS ||
-        (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
+    if (halo->points[0] != DPAR_HALO_AT_CELLS ||
+        (halo->points[y] != DPAR_HALO_AT_CELLS && halo->points[y + 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_wrong(why,
                            "a cubed sphere with points %d in dim 0, %d in y, %d in x: must be "
                            "AT_CELLS in dim 0 and in y or x (two corners have no owner)",
-                           h->points[0], h->points[y], h->points[y + 1]);
+                           halo->points[0], halo->points[y], halo->points[y + 1]);
     }
-    for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
-        int64_t most = d == 0 ? 0 : h->grid.extent[d];
-        if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
-            h->high[d] > most) {
+    for (d = 0; d < halo->grid.dims; d += d == 0 ? y : 1) {
+        int64_t most = d == 0 ? 0 : halo->grid.extent[d];
+        if ((halo->periodic >> d & 1u) != 0 || halo->window[d].kernel != 0 || halo->low[d] > most ||
+            halo->high[d] > most) {
             return dpari_wrong(
                 why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
                 d, most);
@@ -9643,69 +9705,69 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
     return DPAR_OK;
 }
 
-/* Checks the partner field as far as a walk over h reads it. */
-static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
+/* Checks the partner field as far as a walk over `halo` reads it. */
+static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *halo, dpar_why *why)
 {
-    const dpar_halo *p = h->partner;
-    const int32_t y = h->grid.dims - 2;
+    const dpar_halo *p = halo->partner;
+    const int32_t y = halo->grid.dims - 2;
     int32_t d;
-    if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
-        h->periodic != p->periodic) {
+    if (!halo->cube || !p->cube || !dpari_layout_same(&halo->grid, &p->grid) ||
+        halo->owner != p->owner || halo->periodic != p->periodic) {
         return dpari_wrong(
             why, "partner must be on the same cubed sphere: same grid, periodic and owner");
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
         dpar_status st = dpari_halo_check_dim(p, d, why);
         if (st != DPAR_OK) {
             return st;
         }
-        if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
+        if (halo->window[d].kernel != 0 || p->window[d].kernel != 0) {
             return dpari_wrong(why, "dim %d has a window, which excludes a partner", d);
         }
-        if (h->points[d] != p->points[other]) {
+        if (halo->points[d] != p->points[other]) {
             return dpari_wrong(
                 why,
                 "points is %d in dim %d, but the partner's is %d in dim %d: they must be equal",
-                h->points[d], d, p->points[other], other);
+                halo->points[d], d, p->points[other], other);
         }
     }
     return DPAR_OK;
 }
 
 /* Checks the list of owners. The ranks of the mesh, 0, 1, ..., are then the numbers of blocks. */
-static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *halo, dpar_why *why)
 {
-    const dpar_mesh *m = &h->grid.mesh;
-    int64_t last = m->first_rank;
+    const dpar_mesh *mesh = &halo->grid.mesh;
+    int64_t last = mesh->first_rank;
     int32_t i;
-    for (i = 0; i < m->axes; i++) {
-        last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
+    for (i = 0; i < mesh->axes; i++) {
+        last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
-    if (m->first_rank != 0 || last != m->size - 1) {
+    if (mesh->first_rank != 0 || last != mesh->size - 1) {
         return dpari_wrong(why, "owner needs a mesh of ranks 0, 1, ..., not of %d to %ld",
-                           m->first_rank, last);
+                           mesh->first_rank, last);
     }
-    for (i = 0; i < m->size; i++) {
-        if (h->owner[i] < -1) {
-            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, h->owner[i]);
+    for (i = 0; i < mesh->size; i++) {
+        if (halo->owner[i] < -1) {
+            return dpari_wrong(why, "owner[%d] is %d: must be a rank or -1", i, halo->owner[i]);
         }
     }
     return DPAR_OK;
 }
 
-static int dpari_halo_windows(const dpar_halo *h)
+static int dpari_halo_windows(const dpar_halo *halo)
 {
     int32_t d, any = 0;
-    for (d = 0; d < h->grid.dims; d++) {
-        any |= h->window[d].kernel != 0;
+    for (d = 0; d < halo->grid.dims; d++) {
+        any |= halo->window[d].kernel != 0;
     }
     return any;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *halo, dpar_why *why)
 {
-    const dpar_layout *o = h->outputs, *g = &h->grid;
+    const dpar_layout *o = halo->outputs, *g = &halo->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
         return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
@@ -9722,25 +9784,27 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int32_t d,
+                                                      dpar_why *why)
 {
-    int64_t n = h->grid.extent[d], m = 0;
+    int64_t n = halo->grid.extent[d], m = 0;
     dpar_status st;
-    if (h->points[d] != DPAR_HALO_AT_CELLS) {
+    if (halo->points[d] != DPAR_HALO_AT_CELLS) {
         return dpari_wrong(why, "dim %d has a window: points must be AT_CELLS", d);
     }
-    if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
+    if (halo->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (halo->periodic >> d & 1u) != 0) {
         return dpari_wrong(why, "a neighbourhood in periodic dim %d: use a convolution instead", d);
     }
-    if (h->outputs == NULL) {
-        st = dpar_window_outputs(&h->window[d], n, &m, why);
+    if (halo->outputs == NULL) {
+        st = dpar_window_outputs(&halo->window[d], n, &m, why);
     } else {
-        st = dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
+        st = dpari_window_check(&halo->window[d], n, halo->outputs->extent[d], why);
     }
-    if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
-        (h->periodic >> d & 1u) != 0) {
-        int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
-        int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
+    if (st == DPAR_OK && halo->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
+        (halo->periodic >> d & 1u) != 0) {
+        int64_t k = halo->window[d].kernel - 1, by = dpari_most(halo->window[d].dilation, 1);
+        int64_t reach =
+            dpari_most(k * by, dpari_most(halo->window[d].pad_low, halo->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
                              "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
@@ -9750,86 +9814,86 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
-    if (!h) {
+    if (!halo) {
         return dpari_wrong(why, "the halo is NULL");
     }
-    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
-        h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
+    if (halo->grid.dims < 0 || halo->grid.dims > DPAR_MAX_DIMS || halo->grid.mesh.size < 1 ||
+        halo->grid.mesh.axes < 0 || halo->grid.mesh.axes > DPAR_MAX_AXES) {
         return dpari_wrong(why, "grid has %d dims, %d ranks and %d axes: use dpar_layout_init",
-                           h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
+                           halo->grid.dims, halo->grid.mesh.size, halo->grid.mesh.axes);
     }
-    if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", h->shape);
+    if (dpari_stencil_axes(halo->shape, 1) == 0) {
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", halo->shape);
     }
-    if (h->periodic >> h->grid.dims != 0) {
+    if (halo->periodic >> halo->grid.dims != 0) {
         return dpari_wrong(why, "periodic is %ld, but the grid has only %d dims",
-                           (int64_t)h->periodic, h->grid.dims);
+                           (int64_t)halo->periodic, halo->grid.dims);
     }
-    if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", h->folds, h->cube);
+    if (((halo->folds | halo->cube) & ~1) != 0) {
+        return dpari_wrong(why, "folds is %d, cube is %d: each must be 0 or 1", halo->folds,
+                           halo->cube);
     }
-    for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
-        st = dpari_halo_check_dim(h, d, why);
+    for (d = 0; d < halo->grid.dims && st == DPAR_OK; d++) {
+        st = dpari_halo_check_dim(halo, d, why);
     }
-    if (st == DPAR_OK && h->folds) {
-        st = dpari_halo_check_fold(h, why);
+    if (st == DPAR_OK && halo->folds) {
+        st = dpari_halo_check_fold(halo, why);
     }
-    if (st == DPAR_OK && (h->poles != 0 || h->pole_rows != 0)) {
-        st = dpari_halo_check_poles(h, why);
+    if (st == DPAR_OK && (halo->poles != 0 || halo->pole_rows != 0)) {
+        st = dpari_halo_check_poles(halo, why);
     }
-    if (st == DPAR_OK && h->cube) {
-        st = dpari_halo_check_cube(h, why);
+    if (st == DPAR_OK && halo->cube) {
+        st = dpari_halo_check_cube(halo, why);
     }
-    if (st == DPAR_OK && h->partner != NULL) {
-        st = dpari_halo_check_partner(h, why);
+    if (st == DPAR_OK && halo->partner != NULL) {
+        st = dpari_halo_check_partner(halo, why);
     }
-    if (st == DPAR_OK && h->owner != NULL) {
-        st = dpari_halo_check_owner(h, why);
+    if (st == DPAR_OK && halo->owner != NULL) {
+        st = dpari_halo_check_owner(halo, why);
     }
-    if (st == DPAR_OK && h->outputs != NULL) {
-        st = dpari_halo_check_outputs(h, why);
+    if (st == DPAR_OK && halo->outputs != NULL) {
+        st = dpari_halo_check_outputs(halo, why);
     }
-    for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
-        if (h->window[d].kernel != 0 && h->grid.extent[d] != 0) {
-            st = dpari_halo_check_window(h, d, why);
+    for (d = 0; d < halo->grid.dims && st == DPAR_OK; d++) {
+        if (halo->window[d].kernel != 0 && halo->grid.extent[d] != 0) {
+            st = dpari_halo_check_window(halo, d, why);
         }
     }
     return st;
 }
 
-/* ---- points and their owners ------------------------------------------------------------------
- */
+/* ---- points and their owners ----------------------------------------------------------------- */
 
 /* True if there are other points beyond the ends of a dim. */
-DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d)
+DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d)
 {
-    return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
+    return (halo->periodic >> d & 1u) != 0 || (halo->cube && d >= halo->grid.dims - 2);
 }
 
 /* 1 if the dim has one more point than cells, otherwise 0. */
-static int dpari_halo_more(const dpar_halo *h, int32_t d)
+static int dpari_halo_more(const dpar_halo *halo, int32_t d)
 {
-    return h->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(h, d);
+    return halo->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(halo, d);
 }
 
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
+DPAR_API int64_t dpar_halo_points(const dpar_halo *halo, int32_t dim)
 {
-    int64_t cells = h->grid.extent[dim];
-    return cells > 0 ? cells + dpari_halo_more(h, dim) : 0;
+    int64_t cells = halo->grid.extent[dim];
+    return cells > 0 ? cells + dpari_halo_more(halo, dim) : 0;
 }
 
 /* Turns the cells [at[0], at[1]) into the points that they own. */
-static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
+static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *halo, int32_t d, int64_t *at)
 {
-    if (!dpari_halo_more(h, d)) {
+    if (!dpari_halo_more(halo, d)) {
         return;
     }
-    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
-        at[1] += at[1] == h->grid.extent[d];
+    if (halo->points[d] == DPAR_HALO_AT_LOW_FACES) {
+        at[1] += at[1] == halo->grid.extent[d];
     } else {
         at[0] += at[0] > 0;
         at[1] += 1;
@@ -9838,72 +9902,72 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
 
 /* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
  * that it owns. */
-DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
     int64_t local = 0, run = 0, cell = i;
-    if (dpari_halo_more(h, d)) {
-        cell = h->points[d] == DPAR_HALO_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
-                                                      : dpari_most(i - 1, 0);
+    if (dpari_halo_more(halo, d)) {
+        cell = halo->points[d] == DPAR_HALO_AT_LOW_FACES ? dpari_least(i, halo->grid.extent[d] - 1)
+                                                         : dpari_most(i - 1, 0);
     }
-    (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
+    (void)dpar_layout_locate(&halo->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
     at[1] = cell + run;
-    dpari_halo_of_cells(h, d, at);
+    dpari_halo_of_cells(halo, d, at);
 }
 
 /* Returns the number of outputs of a dim. */
-static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
+static int64_t dpari_halo_all(const dpar_halo *halo, int32_t d)
 {
     int64_t all = 0;
-    if (h->outputs != NULL) {
-        return h->outputs->extent[d];
+    if (halo->outputs != NULL) {
+        return halo->outputs->extent[d];
     }
-    (void)dpar_window_outputs(&h->window[d], h->grid.extent[d], &all, NULL);
+    (void)dpar_window_outputs(&halo->window[d], halo->grid.extent[d], &all, NULL);
     return all;
 }
 
 /* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
  * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
  */
-static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
+static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 {
-    return h->outputs != NULL ? h->outputs : &h->grid;
+    return halo->outputs != NULL ? halo->outputs : &halo->grid;
 }
 
 /* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
-static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
+static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
 {
-    if (h->outputs == NULL) {
-        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1],
-                           &y[0], &y[1]);
+    if (halo->outputs == NULL) {
+        dpari_window_owned(&halo->window[d], halo->grid.extent[d], dpari_halo_all(halo, d), y[0],
+                           y[1], &y[0], &y[1]);
     }
-    return y[1] > y[0] && h->grid.extent[d] > 0;
+    return y[1] > y[0] && halo->grid.extent[d] > 0;
 }
 
 /* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
  * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
  * neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
+DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
     int has, reads;
-    reads = h->window[d].kernel != 0 &&
-            dpari_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
-            dpari_halo_computes(h, d, box) &&
-            dpari_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
-                               box[1], &box[0], &box[1]);
-    has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    reads = halo->window[d].kernel != 0 &&
+            dpari_layout_span(dpari_halo_computers(halo), coord, d, &box[0], &box[1]) &&
+            dpari_halo_computes(halo, d, box) &&
+            dpari_window_reads(&halo->window[d], halo->grid.extent[d], dpari_halo_all(halo, d),
+                               box[0], box[1], &box[0], &box[1]);
+    has = dpari_layout_span(&halo->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
     }
     if (has) {
-        dpari_halo_of_cells(h, d, own);
+        dpari_halo_of_cells(halo, d, own);
         box[0] = reads ? dpari_least(own[0], box[0]) : own[0];
         box[1] = reads ? dpari_most(own[1], box[1]) : own[1];
     }
-    box[0] -= h->low[d];
-    box[1] += h->high[d];
+    box[0] -= halo->low[d];
+    box[1] += halo->high[d];
     if (!has) {
         own[0] = own[1] = box[0];
     }
@@ -9911,77 +9975,77 @@ DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, in
 }
 
 /* Returns the block of a rank, or -1 if it has none. */
-static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
+static int32_t dpari_halo_block(const dpar_halo *halo, int32_t rank)
 {
     int32_t i;
-    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
-        if (h->owner[i] == rank && rank >= 0) {
+    for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
+        if (halo->owner[i] == rank && rank >= 0) {
             return i;
         }
     }
-    return h->owner == NULL ? rank : -1;
+    return halo->owner == NULL ? rank : -1;
 }
 
 /* Computes the coordinates of a rank's block. Returns 0 if it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord)
 {
-    return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
+    return dpar_mesh_coords(&halo->grid.mesh, dpari_halo_block(halo, rank), coord);
 }
 
-/* ---- boxes ------------------------------------------------------------------------------------
- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 /* True if nothing is ever received from beyond the low (0) or high (1) end of a dim. */
-static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
+static int dpari_halo_open(const dpar_halo *halo, int32_t d, int side)
 {
-    if (dpari_halo_closed(h, d)) {
+    if (dpari_halo_closed(halo, d)) {
         return 0;
     }
-    if (d == h->fold && (h->poles >> side & 1u) != 0) {
+    if (d == halo->fold && (halo->poles >> side & 1u) != 0) {
         return 0;
     }
-    return !(h->folds && d == h->fold && side);
+    return !(halo->folds && d == halo->fold && side);
 }
 
 /* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
  * receives points. */
-static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own, int64_t *core)
+static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *own, int64_t *core)
 {
-    int64_t end = dpar_halo_points(h, d);
-    core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(h, d, 0) ? h->low[d] : 0);
-    core[1] = own[1] - (own[1] < end || !dpari_halo_open(h, d, 1) ? h->high[d] : 0);
-    if (h->folds && h->fold == d && h->on_row && own[1] == end) {
-        core[1] = dpari_least(core[1], end - 1 - h->high[d]); /* the row held twice arrives too */
+    int64_t end = dpar_halo_points(halo, d);
+    core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(halo, d, 0) ? halo->low[d] : 0);
+    core[1] = own[1] - (own[1] < end || !dpari_halo_open(halo, d, 1) ? halo->high[d] : 0);
+    if (halo->folds && halo->fold == d && halo->on_row && own[1] == end) {
+        core[1] =
+            dpari_least(core[1], end - 1 - halo->high[d]); /* the row held twice arrives too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
 /* Computes what a rank computes in a dim, and the core of that. */
-DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d,
+DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
-    int64_t own[2] = {0, 0}, n = h->grid.extent[d];
-    int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
-    if (h->window[d].kernel == 0) {
+    int64_t own[2] = {0, 0}, n = halo->grid.extent[d];
+    int has = dpari_layout_span(&halo->grid, coord, d, &own[0], &own[1]);
+    if (halo->window[d].kernel == 0) {
         if (has) {
-            dpari_halo_of_cells(h, d, own);
+            dpari_halo_of_cells(halo, d, own);
             out[0] = own[0];
             out[1] = own[1];
-            dpari_halo_shrink(h, d, own, core);
+            dpari_halo_shrink(halo, d, own, core);
         }
         return has;
     }
-    if (!dpari_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
-        !dpari_halo_computes(h, d, out)) {
+    if (!dpari_layout_span(dpari_halo_computers(halo), coord, d, &out[0], &out[1]) ||
+        !dpari_halo_computes(halo, d, out)) {
         return 0;
     }
     core[0] = core[1] = out[0];
     if (has) { /* a rank without own points has no core */
         core[1] = out[1];
-        own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-        own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-        dpari_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
+        own[0] = own[0] > 0 || !dpari_halo_open(halo, d, 0) ? own[0] : INT64_MIN;
+        own[1] = own[1] < n || !dpari_halo_open(halo, d, 1) ? own[1] : INT64_MAX;
+        dpari_window_whole(&halo->window[d], n, dpari_halo_all(halo, d), own[0], own[1], &core[0],
                            &core[1]);
     }
     return 1;
@@ -9991,26 +10055,26 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
  * what a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
-static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, int kind,
+static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t d, int kind,
                            int64_t *inner, int64_t *outer)
 {
-    return kind == DPARI_ARRAY ? dpari_halo_range(h, coord, d, inner, outer)
-                               : dpari_halo_work(h, coord, d, outer, inner);
+    return kind == DPARI_ARRAY ? dpari_halo_range(halo, coord, d, inner, outer)
+                               : dpari_halo_work(halo, coord, d, outer, inner);
 }
 
 /* Computes the inner or the outer box of a pair. Returns 0 if it is empty or does not exist. */
-DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
-                                         dpar_box *box)
+DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, int kind,
+                                         int want_outer, dpar_box *box)
 {
-    int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
+    int32_t coord[DPAR_MAX_AXES], i, dims = halo->grid.dims;
     int64_t inner[2], outer[2];
-    if (!dpari_halo_coords(h, rank, coord)) {
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
     for (i = 0; i < 2 * dims; i++) { /* looks, then writes */
         const int64_t *from = want_outer ? outer : inner;
         int32_t d = i % dims;
-        if (!dpari_halo_pair(h, coord, d, kind, inner, outer) || from[1] <= from[0]) {
+        if (!dpari_halo_pair(halo, coord, d, kind, inner, outer) || from[1] <= from[0]) {
             return 0;
         }
         if (i >= dims) {
@@ -10022,30 +10086,30 @@ DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int k
     return 1;
 }
 
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_owned(const dpar_halo *halo, int32_t rank, dpar_box *box)
 {
-    return dpari_halo_get(h, rank, DPARI_ARRAY, 0, box);
+    return dpari_halo_get(halo, rank, DPARI_ARRAY, 0, box);
 }
 
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_box(const dpar_halo *halo, int32_t rank, dpar_box *box)
 {
-    return dpari_halo_get(h, rank, DPARI_ARRAY, 1, box);
+    return dpari_halo_get(halo, rank, DPARI_ARRAY, 1, box);
 }
 
-DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_outputs(const dpar_halo *halo, int32_t rank, dpar_box *box)
 {
-    return dpari_halo_get(h, rank, DPARI_WORK, 1, box);
+    return dpari_halo_get(halo, rank, DPARI_WORK, 1, box);
 }
 
-DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_interior(const dpar_halo *halo, int32_t rank, dpar_box *box)
 {
-    return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
+    return dpari_halo_get(halo, rank, DPARI_WORK, 0, box);
 }
 
 /* Finds slab n of the outer box without the inner one. Slabs are counted dim by dim, the one below
  * the inner box before the one above. Returns its dim, with *side 0 (below) or 1 (above), or -1 if
  * there are fewer slabs. */
-static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
+static int32_t dpari_halo_nth_slab(const dpar_halo *halo, const int32_t *coord, int kind, int32_t n,
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
@@ -10053,8 +10117,8 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
     if (n < 0) {
         return -1;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (!dpari_halo_pair(halo, coord, d, kind, inner, outer)) {
             return -1;
         }
         for (k = 0; k < 2 && found < 0 && around; k++) {
@@ -10070,22 +10134,22 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
 
 /* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
  * too for a star. */
-static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
+static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *halo, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], d, at, side = 0;
     int64_t inner[2], outer[2];
-    if (!dpari_halo_coords(h, rank, coord)) {
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    at = dpari_halo_nth_slab(h, coord, kind, n, &side);
+    at = dpari_halo_nth_slab(halo, coord, kind, n, &side);
     if (at < 0) {
         return 0;
     }
-    box->dims = h->grid.dims;
+    box->dims = halo->grid.dims;
     for (d = 0; d < box->dims; d++) {
         const int64_t *lo = &outer[0], *hi = &outer[1];
-        (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
+        (void)dpari_halo_pair(halo, coord, d, kind, inner, outer);
         if (d < at || (star && d > at)) {
             lo = &inner[0];
             hi = &inner[1];
@@ -10100,24 +10164,25 @@ static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int k
     return 1;
 }
 
-DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box)
 {
-    return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
+    return dpari_halo_slab_of(halo, rank, DPARI_WORK, 0, n, box);
 }
 
-DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h)
+DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *halo)
 {
-    return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
+    return dpari_halo_windows(halo) ? halo->grid.dims
+                                    : dpari_stencil_axes(halo->shape, halo->grid.dims);
 }
 
-DPARI_API int dpari_halo_star(const dpar_halo *h)
+DPARI_API int dpari_halo_star(const dpar_halo *halo)
 {
-    return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
+    return halo->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(halo);
 }
 
-DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box)
 {
-    return dpari_halo_slab_of(h, rank, DPARI_ARRAY, dpari_halo_star(h), n, box);
+    return dpari_halo_slab_of(halo, rank, DPARI_ARRAY, dpari_halo_star(halo), n, box);
 }
 
 /* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
@@ -10130,17 +10195,17 @@ static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
     return a + more;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t rank)
 {
-    int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
+    int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(halo);
     int64_t own[2], box[2];
     int64_t inside = 1, around = 0; /* own points and slab points of the dims so far */
-    if (!dpari_halo_coords(h, rank, coord)) {
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    for (d = 0; d < h->grid.dims; d++) {
+    for (d = 0; d < halo->grid.dims; d++) {
         int64_t n, wide;
-        if (!dpari_halo_range(h, coord, d, own, box)) {
+        if (!dpari_halo_range(halo, coord, d, own, box)) {
             return 0;
         }
         n = own[1] - own[0];
@@ -10177,137 +10242,135 @@ typedef struct dpari_hshow {
     int64_t peers;        /* rows of the table */
 } dpari_hshow;
 
-/* ---- elements ---------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
-static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
+static void dpari_hshow_number(dpar_text *text, const char *name, int64_t tenths)
 {
-    dpari_text_print(t, " %s=\"%.1f\"", name, (double)tenths / 10);
+    dpari_text_print(text, " %s=\"%.1f\"", name, (double)tenths / 10);
 }
 
-static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
+static void dpari_hshow_text(dpar_text *text, const char *style, int64_t x, int64_t y)
 {
-    dpari_text_print(t, "<text class=\"%s\"", style);
-    dpari_hshow_number(t, "x", x);
-    dpari_hshow_number(t, "y", y);
-    dpari_text_char(t, '>');
+    dpari_text_print(text, "<text class=\"%s\"", style);
+    dpari_hshow_number(text, "x", x);
+    dpari_hshow_number(text, "y", y);
+    dpari_text_char(text, '>');
 }
 
 /* Gives ranks with consecutive numbers colours that are far apart, by the golden angle. */
-static void dpari_hshow_colour(dpar_text *t, int32_t peer)
+static void dpari_hshow_colour(dpar_text *text, int32_t peer)
 {
-    dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
+    dpari_text_print(text, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
 /* Returns where point v of dim k (0 down, 1 across) begins in the picture. */
-DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
+DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *show, int32_t k, int64_t v)
 {
-    return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
+    return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - show->lo[k]) * show->scale / 1024;
 }
 
 /* Draws a box of points. `style` is a CSS class; without a peer (-1) it also gives the colour. */
-static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
+static void dpari_hshow_rect(dpar_text *text, const dpari_hshow *show, const char *style,
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
-    int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
-    dpari_text_print(t, "<rect class=\"%s\"", style);
-    dpari_hshow_number(t, "x", x);
-    dpari_hshow_number(t, "y", y);
-    dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
-    dpari_hshow_number(t, "height", dpari_hshow_at(s, 0, hi[0]) - y);
+    int64_t x = dpari_hshow_at(show, 1, lo[1]), y = dpari_hshow_at(show, 0, lo[0]);
+    dpari_text_print(text, "<rect class=\"%s\"", style);
+    dpari_hshow_number(text, "x", x);
+    dpari_hshow_number(text, "y", y);
+    dpari_hshow_number(text, "width", dpari_hshow_at(show, 1, hi[1]) - x);
+    dpari_hshow_number(text, "height", dpari_hshow_at(show, 0, hi[0]) - y);
     if (peer >= 0) {
-        dpar_text_put(t, " fill=\"");
-        dpari_hshow_colour(t, peer);
-        dpari_text_char(t, '"');
+        dpar_text_put(text, " fill=\"");
+        dpari_hshow_colour(text, peer);
+        dpari_text_char(text, '"');
     }
-    dpar_text_put(t, "/>\n");
+    dpar_text_put(text, "/>\n");
 }
 
 /* Takes the two dims that are drawn out of the box [lo, hi). */
-static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
+static void dpari_hshow_flat(const dpari_hshow *show, const int64_t *lo, const int64_t *hi,
                              int64_t (*to)[2])
 {
     int32_t k;
     for (k = 0; k < 2; k++) {
-        to[0][k] = s->dim[k] < 0 ? 0 : lo[s->dim[k]];
-        to[1][k] = s->dim[k] < 0 ? 1 : hi[s->dim[k]];
+        to[0][k] = show->dim[k] < 0 ? 0 : lo[show->dim[k]];
+        to[1][k] = show->dim[k] < 0 ? 1 : hi[show->dim[k]];
     }
 }
 
-/* ---- what is drawn ----------------------------------------------------------------------------
- */
+/* ---- what is drawn --------------------------------------------------------------------------- */
 
-static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *p, dpar_why *why)
+static dpar_status dpari_hshow_begin(dpari_hshow *show, const dpar_halo_draw_desc *p, dpar_why *why)
 {
     const int32_t dims = p->halo->grid.dims;
     int64_t flat[2][2], span = 1;
     int32_t k;
     dpar_halo_cursor w;
     dpar_status st;
-    s->desc = p;
-    s->dim[0] = p->across == p->down ? dims - 2 : p->down;
-    s->dim[1] = p->across == p->down ? dims - 1 : p->across;
+    show->desc = p;
+    show->dim[0] = p->across == p->down ? dims - 2 : p->down;
+    show->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
         return dpari_wrong(why, "down is %d, across is %d, but the grid has %d dims", p->down,
                            p->across, dims);
     }
-    if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
+    if (!dpar_halo_owned(p->halo, p->rank, &show->own)) {
         return dpari_wrong(why, "rank %d owns no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpar_halo_box(p->halo, p->rank, &s->box);
-    dpari_hshow_flat(s, s->box.lo, s->box.hi, flat);
+    (void)dpar_halo_box(p->halo, p->rank, &show->box);
+    dpari_hshow_flat(show, show->box.lo, show->box.hi, flat);
     for (k = 0; k < 2; k++) {
-        int64_t points = s->dim[k] < 0 ? 1 : dpar_halo_points(p->halo, s->dim[k]);
-        s->lo[k] = dpari_least(0, flat[0][k]);
-        s->hi[k] = dpari_most(points, flat[1][k]);
-        span = dpari_most(span, s->hi[k] - s->lo[k]);
+        int64_t points = show->dim[k] < 0 ? 1 : dpar_halo_points(p->halo, show->dim[k]);
+        show->lo[k] = dpari_least(0, flat[0][k]);
+        show->hi[k] = dpari_most(points, flat[1][k]);
+        span = dpari_most(span, show->hi[k] - show->lo[k]);
     }
-    s->scale = dpari_most(1, (int64_t)DPARI_HSHOW_WIDE * 1024 / span);
-    s->scale = dpari_least(s->scale, INT64_C(400) * 1024);
+    show->scale = dpari_most(1, (int64_t)DPARI_HSHOW_WIDE * 1024 / span);
+    show->scale = dpari_least(show->scale, INT64_C(400) * 1024);
     return DPAR_OK;
 }
 
 /* True if the block and the rank's block overlap in the dims that are not drawn. */
-static int dpari_hshow_level(const dpari_hshow *s, const dpar_box *b)
+static int dpari_hshow_level(const dpari_hshow *show, const dpar_box *b)
 {
     int32_t d;
     for (d = 0; d < b->dims; d++) {
-        if (d != s->dim[0] && d != s->dim[1] &&
-            (b->lo[d] >= s->own.hi[d] || b->hi[d] <= s->own.lo[d])) {
+        if (d != show->dim[0] && d != show->dim[1] &&
+            (b->lo[d] >= show->own.hi[d] || b->hi[d] <= show->own.lo[d])) {
             return 0;
         }
     }
     return 1;
 }
 
-static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
+static void dpari_hshow_block(dpar_text *text, const dpari_hshow *show, int32_t rank)
 {
     int64_t flat[2][2];
     dpar_box b;
-    if (rank < 0 || !dpar_halo_owned(s->desc->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+    if (rank < 0 || !dpar_halo_owned(show->desc->halo, rank, &b) || !dpari_hshow_level(show, &b)) {
         return;
     }
-    dpari_hshow_flat(s, b.lo, b.hi, flat);
-    dpari_hshow_rect(t, s, rank == s->desc->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_flat(show, b.lo, b.hi, flat);
+    dpari_hshow_rect(text, show, rank == show->desc->rank ? "me" : "b", flat[0], flat[1], -1);
     dpari_hshow_text(
-        t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
-        (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
-    dpari_text_print(t, "%d</text>\n", rank);
+        text, "n", (dpari_hshow_at(show, 1, flat[0][1]) + dpari_hshow_at(show, 1, flat[1][1])) / 2,
+        (dpari_hshow_at(show, 0, flat[0][0]) + dpari_hshow_at(show, 0, flat[1][0])) / 2 + 40);
+    dpari_text_print(text, "%d</text>\n", rank);
 }
 
-static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
+static void dpari_hshow_blocks(dpar_text *text, const dpari_hshow *show)
 {
-    const dpar_halo *h = s->desc->halo;
-    const dpar_mesh *m = &h->grid.mesh;
+    const dpar_halo *halo = show->desc->halo;
+    const dpar_mesh *mesh = &halo->grid.mesh;
     int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
     for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
-        const int32_t block = dpar_mesh_rank(m, coord);
-        dpari_hshow_block(t, s, h->owner ? h->owner[block] : block);
-        for (a = m->axes - 1; a >= 0 && coord[a] == m->axis[a].size - 1; a--) {
+        const int32_t block = dpar_mesh_rank(mesh, coord);
+        dpari_hshow_block(text, show, halo->owner ? halo->owner[block] : block);
+        for (a = mesh->axes - 1; a >= 0 && coord[a] == mesh->axis[a].size - 1; a--) {
             coord[a] = 0;
         }
         if (a < 0) {
@@ -10317,14 +10380,13 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
     }
 }
 
-/* ---- pieces -----------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* Draws a piece that is received: where it arrives, where its cells are in the grid, and an arrow
  * between the two. */
-static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
+static void dpari_hshow_piece(dpar_text *text, const dpari_hshow *show, const dpar_transfer *r)
 {
-    const dpar_halo *h = s->desc->halo;
+    const dpar_halo *halo = show->desc->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
@@ -10335,50 +10397,49 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
         } else if (r->swap[0] != r->swap[1] && d == r->swap[1]) {
             mine = r->swap[0];
         }
-        lo[d] = s->box.lo[d] + r->mine[d];
+        lo[d] = show->box.lo[d] + r->mine[d];
         hi[d] = lo[d] + r->extent[mine];
     }
-    dpari_hshow_flat(s, lo, hi, here);
-    dpari_hshow_rect(t, s, "in", here[0], here[1], r->peer);
-    h = h->partner != NULL && r->turn % 2 != 0 ? h->partner : h;
-    if (!dpar_halo_box(h, r->peer, &from)) {
+    dpari_hshow_flat(show, lo, hi, here);
+    dpari_hshow_rect(text, show, "in", here[0], here[1], r->peer);
+    halo = halo->partner != NULL && r->turn % 2 != 0 ? halo->partner : halo;
+    if (!dpar_halo_box(halo, r->peer, &from)) {
         return;
     }
     for (d = 0; d < r->dims; d++) {
         lo[d] = from.lo[d] + r->theirs[d];
         hi[d] = lo[d] + r->extent[d];
     }
-    dpari_hshow_flat(s, lo, hi, there);
-    dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
+    dpari_hshow_flat(show, lo, hi, there);
+    dpari_hshow_rect(text, show, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
         return; /* no arrow: it is where it comes from */
     }
-    dpar_text_put(t, "<path class=\"w\" stroke=\"");
-    dpari_hshow_colour(t, r->peer);
-    dpar_text_put(t, "\" d=\"");
+    dpar_text_put(text, "<path class=\"w\" stroke=\"");
+    dpari_hshow_colour(text, r->peer);
+    dpar_text_put(text, "\" d=\"");
     for (k = 0; k < 2; k++) {
         int64_t(*at)[2] = k ? here : there;
         dpari_text_print(
-            t, "%s%.1f %.1f", k ? "L" : "M",
-            (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20,
-            (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20);
+            text, "%s%.1f %.1f", k ? "L" : "M",
+            (double)(dpari_hshow_at(show, 1, at[0][1]) + dpari_hshow_at(show, 1, at[1][1])) / 20,
+            (double)(dpari_hshow_at(show, 0, at[0][0]) + dpari_hshow_at(show, 0, at[1][0])) / 20);
     }
-    dpar_text_put(t, "\"/>\n");
+    dpar_text_put(text, "\"/>\n");
 }
 
-static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
+static void dpari_hshow_pieces(dpar_text *text, const dpari_hshow *show)
 {
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD,
-                          NULL);
+    (void)dpar_halo_first(&w, show->desc->halo, show->desc->rank, DPAR_TRANSFER_RECV,
+                          DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
-        dpari_hshow_piece(t, s, &r);
+        dpari_hshow_piece(text, show, &r);
     }
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct dpari_hshow_sum {
     int64_t pieces, points;
@@ -10386,13 +10447,14 @@ typedef struct dpari_hshow_sum {
 
 /* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
  * `after`, unless it is already less. */
-static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
+static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->desc->halo, s->desc->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, show->desc->halo, show->desc->rank, direction, DPAR_HALO_FORWARD,
+                          NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -10405,67 +10467,69 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
     return sum;
 }
 
-static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
+static void dpari_hshow_amount(dpar_text *text, const dpari_hshow *show, dpari_hshow_sum sum)
 {
-    const int64_t unit = dpari_most(1, s->desc->bytes);
-    dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     s->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+    const int64_t unit = dpari_most(1, show->desc->bytes);
+    dpari_text_print(text, "%ld%s%ld",
+                     sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
+                     show->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
-static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
+static void dpari_hshow_table(dpar_text *text, const dpari_hshow *show)
 {
-    const int64_t x = dpari_hshow_at(s, 1, s->hi[1]) + 300;
+    const int64_t x = dpari_hshow_at(show, 1, show->hi[1]) + 300;
     int64_t y = DPARI_HSHOW_TOP + 100;
     int32_t peer = -1, row;
     for (row = 0; row < DPARI_HSHOW_ROWS; row++, y += DPARI_HSHOW_ROW) {
         int32_t next = -1;
-        dpari_hshow_count(s, DPAR_TRANSFER_RECV, -1, peer, &next);
-        dpari_hshow_count(s, DPAR_TRANSFER_SEND, -1, peer, &next);
+        dpari_hshow_count(show, DPAR_TRANSFER_RECV, -1, peer, &next);
+        dpari_hshow_count(show, DPAR_TRANSFER_SEND, -1, peer, &next);
         if (next < 0) {
             return;
         }
         peer = next;
-        dpar_text_put(t, "<rect class=\"k\" fill=\"");
-        dpari_hshow_colour(t, peer);
-        dpari_text_char(t, '"');
-        dpari_hshow_number(t, "x", x);
-        dpari_hshow_number(t, "y", y - 90);
-        dpar_text_put(t, " width=\"10\" height=\"10\"/>");
-        dpari_hshow_text(t, "t", x + 150, y);
-        dpar_text_put(t, peer == s->desc->rank ? "itself" : "rank ");
-        if (peer != s->desc->rank) {
-            dpari_text_int(t, peer);
+        dpar_text_put(text, "<rect class=\"k\" fill=\"");
+        dpari_hshow_colour(text, peer);
+        dpari_text_char(text, '"');
+        dpari_hshow_number(text, "x", x);
+        dpari_hshow_number(text, "y", y - 90);
+        dpar_text_put(text, " width=\"10\" height=\"10\"/>");
+        dpari_hshow_text(text, "t", x + 150, y);
+        dpar_text_put(text, peer == show->desc->rank ? "itself" : "rank ");
+        if (peer != show->desc->rank) {
+            dpari_text_int(text, peer);
         }
-        dpar_text_put(t, ": receives ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_RECV, peer, INT32_MAX, &next));
-        dpar_text_put(t, ", sends ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_SEND, peer, INT32_MAX, &next));
-        dpar_text_put(t, "</text>\n");
+        dpar_text_put(text, ": receives ");
+        dpari_hshow_amount(text, show,
+                           dpari_hshow_count(show, DPAR_TRANSFER_RECV, peer, INT32_MAX, &next));
+        dpar_text_put(text, ", sends ");
+        dpari_hshow_amount(text, show,
+                           dpari_hshow_count(show, DPAR_TRANSFER_SEND, peer, INT32_MAX, &next));
+        dpar_text_put(text, "</text>\n");
     }
-    dpari_hshow_text(t, "t", x + 150, y);
-    dpar_text_put(t, "and others</text>\n");
+    dpari_hshow_text(text, "t", x + 150, y);
+    dpar_text_put(text, "and others</text>\n");
 }
 
-/* ---- the picture ------------------------------------------------------------------------------
- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
-static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
+static void dpari_hshow_title(dpar_text *text, const dpari_hshow *show)
 {
-    const char *c = s->desc->title;
+    const char *c = show->desc->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
-        dpari_text_char(t, plain ? *c : '?');
+        dpari_text_char(text, plain ? *c : '?');
     }
-    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->desc->rank);
+    dpari_text_print(text, "%s%d", c != NULL ? ": rank " : "Halo of rank ", show->desc->rank);
 }
 
-static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
+static void dpari_hshow_head(dpar_text *text, const dpari_hshow *show)
 {
-    const int64_t wide = dpari_hshow_at(s, 1, s->hi[1]) + DPARI_HSHOW_TABLE + 300;
-    const int64_t high =
-        dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
-        300;
-    dpari_text_print(t,
+    const int64_t wide = dpari_hshow_at(show, 1, show->hi[1]) + DPARI_HSHOW_TABLE + 300;
+    const int64_t high = dpari_most(dpari_hshow_at(show, 0, show->hi[0]),
+                                    DPARI_HSHOW_TOP + show->peers * DPARI_HSHOW_ROW) +
+                         300;
+    dpari_text_print(text,
                      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld "
                      "%ld\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
                      "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
@@ -10479,20 +10543,20 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
                      "<path d=\"M0 0L6 3L0 6z\" fill=\"#444\"/></marker></defs>\n"
                      "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                      wide / 10, high / 10);
-    dpari_hshow_text(t, "h", DPARI_HSHOW_LEFT, 350);
-    dpari_hshow_title(t, s);
-    dpar_text_put(t, "</text>\n");
-    dpari_hshow_text(t, "s", DPARI_HSHOW_LEFT, 560);
-    dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
+    dpari_hshow_text(text, "h", DPARI_HSHOW_LEFT, 350);
+    dpari_hshow_title(text, show);
+    dpar_text_put(text, "</text>\n");
+    dpari_hshow_text(text, "s", DPARI_HSHOW_LEFT, 560);
+    dpar_text_put(text, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p,
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p,
                                                int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
     dpar_status status;
-    if (!t || !p || !p->halo) {
+    if (!text || !p || !p->halo) {
         return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
@@ -10510,11 +10574,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
             break;
         }
     }
-    dpari_hshow_head(t, &s);
-    dpari_hshow_blocks(t, &s);
-    dpari_hshow_pieces(t, &s);
-    dpari_hshow_table(t, &s);
-    dpar_text_put(t, "</svg>\n");
+    dpari_hshow_head(text, &s);
+    dpari_hshow_blocks(text, &s);
+    dpari_hshow_pieces(text, &s);
+    dpari_hshow_table(text, &s);
+    dpar_text_put(text, "</svg>\n");
     return DPAR_OK;
 }
 
@@ -10526,80 +10590,85 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
 
 /* ---- the samples of a rank ------------------------------------------------------------------- */
 
-static void dpari_permutation_set(dpar_sampler *s);
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
+static void dpari_permutation_set(dpar_sampler *sampler);
+static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x);
 
-DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
+    if (sampler->remainder < DPAR_SAMPLER_PAD || sampler->remainder > DPAR_SAMPLER_EXACT) {
         return dpari_wrong(why, "remainder is %d: must be 0 (pad), 1 (drop) or 2 (exact)",
-                           s->remainder);
+                           sampler->remainder);
     }
-    if (s->ranks < 1 || s->run < 0) {
-        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", s->ranks,
-                           s->run);
+    if (sampler->ranks < 1 || sampler->run < 0) {
+        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", sampler->ranks,
+                           sampler->run);
     }
-    if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
-        return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", s->count,
-                         s->ranks, s->run);
+    if (sampler->count < 0 || sampler->count > most || sampler->run > most / sampler->ranks) {
+        return dpari_say(sampler->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", sampler->count,
+                         sampler->ranks, sampler->run);
     }
-    if (s->first < 0 || s->first > s->count) {
-        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", s->first, s->count);
+    if (sampler->first < 0 || sampler->first > sampler->count) {
+        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", sampler->first,
+                           sampler->count);
     }
-    s->run = s->run > 0 ? s->run : 1;
-    dpari_permutation_set(s);
+    sampler->run = sampler->run > 0 ? sampler->run : 1;
+    dpari_permutation_set(sampler);
     return DPAR_OK;
 }
 
 /* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
  * receives the samples after them. */
-static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
+static int64_t dpari_sampler_rounds(const dpar_sampler *sampler, int64_t *after)
 {
-    int64_t left = s->count - s->first, round = s->run * s->ranks;
+    int64_t left = sampler->count - sampler->first, round = sampler->run * sampler->ranks;
     *after = left % round;
     return left / round;
 }
 
-DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank)
 {
-    int64_t after, rounds = dpari_sampler_rounds(s, &after);
-    if (rank < 0 || rank >= s->ranks) {
+    int64_t after, rounds = dpari_sampler_rounds(sampler, &after);
+    if (rank < 0 || rank >= sampler->ranks) {
         return 0;
     }
-    if (s->remainder == DPAR_SAMPLER_PAD) {
-        return (rounds + (after > 0)) * s->run;
+    if (sampler->remainder == DPAR_SAMPLER_PAD) {
+        return (rounds + (after > 0)) * sampler->run;
     }
-    if (s->remainder == DPAR_SAMPLER_DROP) {
-        return rounds * s->run;
+    if (sampler->remainder == DPAR_SAMPLER_DROP) {
+        return rounds * sampler->run;
     }
-    return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
+    return rounds * sampler->run +
+           dpari_most(0, dpari_least(sampler->run, after - rank * sampler->run));
 }
 
-DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s)
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *sampler)
 {
-    return dpar_sampler_rank_count(s, s->ranks - 1) / s->run * s->run;
+    return dpar_sampler_rank_count(sampler, sampler->ranks - 1) / sampler->run * sampler->run;
 }
 
-DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int64_t k)
 {
     int64_t at;
-    if (k < 0 || k >= dpar_sampler_rank_count(s, rank)) {
+    if (k < 0 || k >= dpar_sampler_rank_count(sampler, rank)) {
         return -1;
     }
-    at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
-    return s->shuffle ? dpari_permutation_walk(s, at) : at;
+    at = sampler->first + k / sampler->run * (sampler->run * sampler->ranks) + rank * sampler->run +
+         k % sampler->run;
+    at = at < sampler->count ? at : at % sampler->count; /* padding repeats the list, as in torch */
+    return sampler->shuffle ? dpari_permutation_walk(sampler, at) : at;
 }
 
-DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k)
 {
-    int64_t most = dpar_sampler_rank_count(s, 0);
-    if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
+    int64_t most = dpar_sampler_rank_count(sampler, 0);
+    if (k < 0 || k > most || (k % sampler->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->remainder != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && sampler->remainder != DPAR_SAMPLER_DROP
+               ? sampler->count
+               : sampler->first + k * sampler->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
@@ -10696,46 +10765,47 @@ static uint64_t dpari_mix(uint64_t x)
 
 /* The function of a round. Multiples of 2^64 / golden ratio make the keys of the rounds different.
  */
-static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
+static uint64_t dpari_round(const dpar_sampler *sampler, uint64_t half, uint32_t round)
 {
-    return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+    return dpari_mix(half + dpari_mix(sampler->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
 enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
-static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
+static uint64_t dpari_feistel(const dpar_sampler *sampler, uint64_t x)
 {
-    const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
-    uint64_t low = x & low_mask, high = x >> s->low;
+    const uint64_t low_mask = ((uint64_t)1 << sampler->low) - 1,
+                   high_mask = ((uint64_t)1 << sampler->high) - 1;
+    uint64_t low = x & low_mask, high = x >> sampler->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
-        high ^= dpari_round(s, low, 2 * i) & high_mask;
-        low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
+        high ^= dpari_round(sampler, low, 2 * i) & high_mask;
+        low ^= dpari_round(sampler, high, 2 * i + 1) & low_mask;
     }
-    return high << s->low | low;
+    return high << sampler->low | low;
 }
 
-static void dpari_permutation_set(dpar_sampler *s)
+static void dpari_permutation_set(dpar_sampler *sampler)
 {
     int32_t bits = 2;
-    while (bits < 62 && (INT64_C(1) << bits) < s->count) {
+    while (bits < 62 && (INT64_C(1) << bits) < sampler->count) {
         bits++;
     }
-    s->key = dpari_mix(dpari_mix(s->seed) + s->epoch);
-    s->low = bits / 2;
-    s->high = bits - bits / 2;
+    sampler->key = dpari_mix(dpari_mix(sampler->seed) + sampler->epoch);
+    sampler->low = bits / 2;
+    sampler->high = bits - bits / 2;
 }
 
 /* Returns the sample at position x, or -1 outside of 0..count-1. It needs fewer than two steps on
  * average. */
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
+static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x)
 {
-    if (x < 0 || x >= s->count) {
+    if (x < 0 || x >= sampler->count) {
         return -1;
     }
     do { /* x is on a cycle of the permutation, so that this comes back into the range */
-        x = (int64_t)dpari_feistel(s, (uint64_t)x);
-    } while (x >= s->count);
+        x = (int64_t)dpari_feistel(sampler, (uint64_t)x);
+    } while (x >= sampler->count);
     return x;
 }
 
@@ -10798,7 +10868,7 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
 {
     static const int32_t sizes[2] = {2, 3};
     dpar_halo h;
-    dpar_layout *l = &h.grid;
+    dpar_layout *layout = &h.grid;
     dpar_halo_cursor walk;
     dpar_transfer t;
     uint32_t sum = 0;
@@ -10807,13 +10877,13 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     h.folds = h.mirror = 1;
     h.periodic = 2;
     for (i = 0; i < 2; i++) {
-        l->extent[i] = 11 + 2 * i;
-        l->axis[i].kind = DPAR_PLACEMENT_SHARD;
-        l->axis[i].dim = i;
+        layout->extent[i] = 11 + 2 * i;
+        layout->axis[i].kind = DPAR_PLACEMENT_SHARD;
+        layout->axis[i].dim = i;
         h.low[i] = h.high[i] = 2;
     }
-    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
-    dpar_layout_init(l, &l->mesh, 2, l->extent, l->axis, NULL);
+    dpar_mesh_init(&layout->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
+    dpar_layout_init(layout, &layout->mesh, 2, layout->extent, layout->axis, NULL);
     for (i = 0; i < 6; i++) {
         dpar_halo_first(&walk, &h, i, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
         while (dpar_halo_next(&walk, &t)) {

@@ -75,7 +75,7 @@ module dpar
     ! The message that explains an error, such as "tp=12 does not divide 32 attention heads".
     type, bind(c) :: dpar_why
         character(kind=c_char) :: text(240) = c_null_char ! ends in NUL; a longer message is cut
-        ! with DPAR_E_ROOM: how many bytes the call needs.
+        ! with DPAR_E_ROOM: the bytes that the call needs.
         integer(c_int64_t) :: bytes = 0
     end type
 
@@ -991,7 +991,7 @@ module dpar
         ! DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells.
         integer(c_int32_t) :: type = 0
         integer(c_int32_t) :: owns_comm = 0 ! 1 makes dpar_grid_free close the communicator too
-        ! receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
+        ! Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
         ! dpar_mpi_grid_make, because grid->comm is then closed.
         type(c_ptr) :: free_why = c_null_ptr
         ! this rank's cells along each dim in your code, which may differ by rank.
@@ -1340,17 +1340,17 @@ module dpar
         ! ==== text ====
 
         ! Begins an empty text in a buffer of `bytes` bytes.
-        subroutine dpar_text_init(t, buffer, bytes) bind(c)
+        subroutine dpar_text_init(text, buffer, bytes) bind(c)
             import
-            type(dpar_text), intent(inout), target :: t
+            type(dpar_text), intent(inout), target :: text
             type(c_ptr), value :: buffer
             integer(c_size_t), value :: bytes
         end subroutine
 
         ! Appends the string `s`.
-        subroutine dpar_text_put(t, s) bind(c)
+        subroutine dpar_text_put(text, s) bind(c)
             import
-            type(dpar_text), intent(inout), target :: t
+            type(dpar_text), intent(inout), target :: text
             character(kind=c_char), intent(in), target :: s(*)
         end subroutine
 
@@ -1602,9 +1602,9 @@ module dpar
         end function
 
         ! Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
-        function dpar_split_init(s, rule, count, parts, block, why) bind(c)
+        function dpar_split_init(split, rule, count, parts, block, why) bind(c)
             import
-            type(dpar_split), intent(inout), target :: s
+            type(dpar_split), intent(inout), target :: split
             integer(c_int32_t), value :: rule
             integer(c_int64_t), value :: count
             integer(c_int32_t), value :: parts
@@ -1614,9 +1614,9 @@ module dpar
         end function
 
         ! Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ...
-        function dpar_split_init_ragged(s, parts, cuts, why) bind(c)
+        function dpar_split_init_ragged(split, parts, cuts, why) bind(c)
             import
-            type(dpar_split), intent(inout), target :: s
+            type(dpar_split), intent(inout), target :: split
             integer(c_int32_t), value :: parts
             integer(c_int64_t), intent(in), target :: cuts(*)
             type(dpar_why), intent(inout), optional, target :: why
@@ -1649,25 +1649,25 @@ module dpar
         end function
 
         ! Counts the elements of a part. Returns 0 for a part outside 0..parts-1.
-        function dpar_split_part_count(s, part) bind(c)
+        function dpar_split_part_count(split, part) bind(c)
             import
-            type(dpar_split), intent(in), target :: s
+            type(dpar_split), intent(in), target :: split
             integer(c_int32_t), value :: part
             integer(c_int64_t) :: dpar_split_part_count
         end function
 
         ! Finds the first element of a part.
-        function dpar_split_part_first(s, part) bind(c)
+        function dpar_split_part_first(split, part) bind(c)
             import
-            type(dpar_split), intent(in), target :: s
+            type(dpar_split), intent(in), target :: split
             integer(c_int32_t), value :: part
             integer(c_int64_t) :: dpar_split_part_first
         end function
 
         ! Finds the part that owns element i.
-        function dpar_split_locate(s, i, local, run) bind(c)
+        function dpar_split_locate(split, i, local, run) bind(c)
             import
-            type(dpar_split), intent(in), target :: s
+            type(dpar_split), intent(in), target :: split
             integer(c_int64_t), value :: i
             integer(c_int64_t), intent(inout), optional, target :: local
             integer(c_int64_t), intent(inout), optional, target :: run
@@ -1675,9 +1675,9 @@ module dpar
         end function
 
         ! Finds the element with local index `local` in a part.
-        function dpar_split_global(s, part, local, run) bind(c)
+        function dpar_split_global(split, part, local, run) bind(c)
             import
-            type(dpar_split), intent(in), target :: s
+            type(dpar_split), intent(in), target :: split
             integer(c_int32_t), value :: part
             integer(c_int64_t), value :: local
             integer(c_int64_t), intent(inout), optional, target :: run
@@ -1717,9 +1717,9 @@ module dpar
         end function
 
         ! Makes the layout of an array on a mesh.
-        function dpar_layout_init(l, mesh, dims, extent, placement, why) bind(c)
+        function dpar_layout_init(layout, mesh, dims, extent, placement, why) bind(c)
             import
-            type(dpar_layout), intent(inout), target :: l
+            type(dpar_layout), intent(inout), target :: layout
             type(dpar_mesh), intent(in), target :: mesh
             integer(c_int32_t), value :: dims
             integer(c_int64_t), intent(in), target :: extent(*)
@@ -1729,26 +1729,26 @@ module dpar
         end function
 
         ! Computes the local shape of a rank and the first index that it owns in each dim.
-        subroutine dpar_layout_local(l, rank, shape, offset) bind(c)
+        subroutine dpar_layout_local(layout, rank, shape, offset) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             integer(c_int64_t), intent(inout), optional, target :: shape(*)
             integer(c_int64_t), intent(inout), optional, target :: offset(*)
         end subroutine
 
         ! Counts the elements of a rank's local array.
-        function dpar_layout_count(l, rank) bind(c)
+        function dpar_layout_count(layout, rank) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             integer(c_int64_t) :: dpar_layout_count
         end function
 
         ! Finds the global index at a local index, in one dim of one rank.
-        function dpar_layout_global(l, rank, dim, local, run) bind(c)
+        function dpar_layout_global(layout, rank, dim, local, run) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: dim
             integer(c_int64_t), value :: local
@@ -1757,9 +1757,9 @@ module dpar
         end function
 
         ! Finds the ranks that own index i of a dim.
-        function dpar_layout_locate(l, dim, i, coord, local, run) bind(c)
+        function dpar_layout_locate(layout, dim, i, coord, local, run) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: dim
             integer(c_int64_t), value :: i
             integer(c_int32_t), intent(inout), target :: coord(*)
@@ -1769,9 +1769,9 @@ module dpar
         end function
 
         ! Finds the rank that holds copy number `copy` of an element.
-        function dpar_layout_owner(l, index, copy, local) bind(c)
+        function dpar_layout_owner(layout, index, copy, local) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int64_t), intent(in), target :: index(*)
             integer(c_int32_t), value :: copy
             integer(c_int64_t), intent(inout), optional, target :: local(*)
@@ -1779,17 +1779,17 @@ module dpar
         end function
 
         ! Tests whether a rank holds copy 0 of its part, so that it writes the part to a checkpoint.
-        function dpar_layout_is_primary(l, rank) bind(c)
+        function dpar_layout_is_primary(layout, rank) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             integer(c_int) :: dpar_layout_is_primary
         end function
 
         ! Advances to the next box that a rank owns.
-        function dpar_layout_next(l, rank, cursor, box, at) bind(c)
+        function dpar_layout_next(layout, rank, cursor, box, at) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             type(dpar_box_cursor), intent(inout), target :: cursor
             type(dpar_box), intent(inout), target :: box
@@ -1798,9 +1798,9 @@ module dpar
         end function
 
         ! Computes the strides of a rank's local array, which is dense in its own shape.
-        subroutine dpar_layout_strides(l, rank, whole, stride) bind(c)
+        subroutine dpar_layout_strides(layout, rank, whole, stride) bind(c)
             import
-            type(dpar_layout), intent(in), target :: l
+            type(dpar_layout), intent(in), target :: layout
             integer(c_int32_t), value :: rank
             integer(c_int64_t), intent(in), optional, target :: whole(*)
             integer(c_int64_t), intent(inout), target :: stride(*)
@@ -1818,9 +1818,9 @@ module dpar
         end function
 
         ! Begins the list of the transfers that a rank receives, or of those that it sends.
-        function dpar_redistribute_first(w, from, to, rank, direction, per_node) bind(c)
+        function dpar_redistribute_first(cursor, from, to, rank, direction, per_node) bind(c)
             import
-            type(dpar_redistribute_cursor), intent(inout), target :: w
+            type(dpar_redistribute_cursor), intent(inout), target :: cursor
             type(dpar_layout), intent(in), target :: from
             type(dpar_layout), intent(in), target :: to
             integer(c_int32_t), value :: rank
@@ -1830,9 +1830,9 @@ module dpar
         end function
 
         ! Advances to the next transfer of the list.
-        function dpar_redistribute_next(w, t) bind(c)
+        function dpar_redistribute_next(cursor, t) bind(c)
             import
-            type(dpar_redistribute_cursor), intent(inout), target :: w
+            type(dpar_redistribute_cursor), intent(inout), target :: cursor
             type(dpar_transfer), intent(inout), target :: t
             integer(c_int) :: dpar_redistribute_next
         end function
@@ -1840,9 +1840,9 @@ module dpar
         ! ==== window ====
 
         ! Counts the outputs of an operator on `inputs` inputs, as torch and cuDNN count them.
-        function dpar_window_outputs(v, inputs, outputs, why) bind(c)
+        function dpar_window_outputs(window, inputs, outputs, why) bind(c)
             import
-            type(dpar_window), intent(in), target :: v
+            type(dpar_window), intent(in), target :: window
             integer(c_int64_t), value :: inputs
             integer(c_int64_t), intent(inout), target :: outputs
             type(dpar_why), intent(inout), optional, target :: why
@@ -1852,43 +1852,43 @@ module dpar
         ! ==== halo ====
 
         ! Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE.
-        function dpar_halo_check(h, why) bind(c)
+        function dpar_halo_check(halo, why) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_check
         end function
 
         ! Counts the points of a dim over all ranks.
-        function dpar_halo_points(h, dim) bind(c)
+        function dpar_halo_points(halo, dim) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: dim
             integer(c_int64_t) :: dpar_halo_points
         end function
 
         ! Computes the box of points that a rank owns.
-        function dpar_halo_owned(h, rank, box) bind(c)
+        function dpar_halo_owned(halo, rank, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_halo_owned
         end function
 
         ! Computes the box of points in a rank's local array.
-        function dpar_halo_box(h, rank, box) bind(c)
+        function dpar_halo_box(halo, rank, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_halo_box
         end function
 
         ! Computes the box of points that a rank computes.
-        function dpar_halo_outputs(h, rank, box) bind(c)
+        function dpar_halo_outputs(halo, rank, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_halo_outputs
@@ -1896,18 +1896,18 @@ module dpar
 
         ! Computes the box of points that a rank can compute while the exchange runs, because they
         ! read nothing that it brings.
-        function dpar_halo_interior(h, rank, box) bind(c)
+        function dpar_halo_interior(halo, rank, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_halo_interior
         end function
 
         ! Computes the n-th of the disjoint boxes that a rank can compute only after the exchange.
-        function dpar_halo_boundary(h, rank, n, box) bind(c)
+        function dpar_halo_boundary(halo, rank, n, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
@@ -1916,9 +1916,9 @@ module dpar
 
         ! Computes the n-th of the disjoint boxes that make up the halo, which is the local box
         ! without the owned points.
-        function dpar_halo_slab(h, rank, n, box) bind(c)
+        function dpar_halo_slab(halo, rank, n, box) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
@@ -1926,18 +1926,18 @@ module dpar
         end function
 
         ! Counts the points of all slabs of a rank.
-        function dpar_halo_slab_points(h, rank) bind(c)
+        function dpar_halo_slab_points(halo, rank) bind(c)
             import
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             integer(c_int64_t) :: dpar_halo_slab_points
         end function
 
         ! Begins the list of the transfers that a rank receives, or of those that it sends.
-        function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
+        function dpar_halo_first(cursor, halo, rank, direction, mode, why) bind(c)
             import
-            type(dpar_halo_cursor), intent(inout), target :: w
-            type(dpar_halo), intent(in), target :: h
+            type(dpar_halo_cursor), intent(inout), target :: cursor
+            type(dpar_halo), intent(in), target :: halo
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: direction
             integer(c_int32_t), value :: mode
@@ -1946,9 +1946,9 @@ module dpar
         end function
 
         ! Advances to the next transfer. Returns 1, or 0 when there is none left.
-        function dpar_halo_next(w, t) bind(c)
+        function dpar_halo_next(cursor, t) bind(c)
             import
-            type(dpar_halo_cursor), intent(inout), target :: w
+            type(dpar_halo_cursor), intent(inout), target :: cursor
             type(dpar_transfer), intent(inout), target :: t
             integer(c_int) :: dpar_halo_next
         end function
@@ -2401,9 +2401,9 @@ module dpar
 
         ! Replaces the array of field f by another array of the same shape, for codes that swap old
         ! and new values.
-        function dpar_halo_plan_bind(x, f, data, halos) bind(c)
+        function dpar_halo_plan_bind(plan, f, data, halos) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t), value :: f
             type(c_ptr), value :: data
             type(c_ptr), value :: halos
@@ -2411,53 +2411,53 @@ module dpar
         end function
 
         ! Starts an exchange that fills halos.
-        function dpar_halo_plan_begin(x) bind(c)
+        function dpar_halo_plan_begin(plan) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_begin
         end function
 
         ! Starts the adjoint (transpose) of an exchange.
-        function dpar_halo_plan_reduce_begin(x, op) bind(c)
+        function dpar_halo_plan_reduce_begin(plan, op) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t), value :: op
             integer(c_int32_t) :: dpar_halo_plan_reduce_begin
         end function
 
         ! Advances an exchange as far as possible without waiting.
-        function dpar_halo_plan_test(x) bind(c)
+        function dpar_halo_plan_test(plan) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_test
         end function
 
         ! Waits until halos are filled and own cells may be written again.
-        function dpar_halo_plan_end(x) bind(c)
+        function dpar_halo_plan_end(plan) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_end
         end function
 
         ! Runs an exchange: begin and end in one call.
-        function dpar_halo_plan_exchange(x) bind(c)
+        function dpar_halo_plan_exchange(plan) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_exchange
         end function
 
         ! Combines the halo values with those of their owners.
-        function dpar_halo_plan_reduce(x, op) bind(c)
+        function dpar_halo_plan_reduce(plan, op) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t), value :: op
             integer(c_int32_t) :: dpar_halo_plan_reduce
         end function
 
         ! Frees a plan and its staging memory.
-        function dpar_halo_plan_free(x) bind(c)
+        function dpar_halo_plan_free(plan) bind(c)
             import
-            type(c_ptr), value :: x
+            type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_free
         end function
 
@@ -2564,7 +2564,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! Finds the own cells that can be computed during an exchange (the core).
+        ! Finds the own cells that can be computed during an exchange (the interior).
         function dpar_grid_interior(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2572,7 +2572,7 @@ module dpar
             integer(c_int) :: dpar_grid_interior
         end function
 
-        ! Finds box n of the own cells that are not in the core (the rim).
+        ! Finds box n of the own cells that are not in the interior (the boundary).
         function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2636,9 +2636,9 @@ module dpar
         ! ==== halo_show ====
 
         ! Draws a picture as SVG and appends it to a text.
-        function dpar_halo_draw(t, p, format, why) bind(c)
+        function dpar_halo_draw(text, p, format, why) bind(c)
             import
-            type(dpar_text), intent(inout), target :: t
+            type(dpar_text), intent(inout), target :: text
             type(dpar_halo_draw_desc), intent(in), target :: p
             integer(c_int32_t), value :: format
             type(dpar_why), intent(inout), optional, target :: why

@@ -9,26 +9,26 @@
 #include "type.h"
 
 /* Append a character, the first n characters of a text, and an integer. O(length). */
-DPARI_API void dpari_text_char(dpar_text *t, char c);
-DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
-DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
+DPARI_API void dpari_text_char(dpar_text *text, char c);
+DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
+DPARI_API void dpari_text_int(dpar_text *text, int64_t v);
 /* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
  * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
-DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+DPARI_API void dpari_text_fixed(dpar_text *text, double v, int32_t decimals);
 /* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
  * halves rounded away from zero. */
-DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
+DPARI_API void dpari_text_real(dpar_text *text, double v, int32_t digits);
 /* Appends blanks until the current line has `column` UTF-8 characters. */
-DPARI_API void dpari_text_column(dpar_text *t, size_t column);
+DPARI_API void dpari_text_column(dpar_text *text, size_t column);
 /* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
  * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
  * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
  * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
-DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API void dpari_text_print(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for functions that take a form and its arguments themselves. */
-DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
+DPARI_API void dpari_text_print_list(dpar_text *text, const char *form, va_list *list);
 /* The same as dpari_text_print without reals, in less stack. */
-DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API void dpari_text_say(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
  * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
  * becomes infinite, which the caller must refuse. */

@@ -9,48 +9,48 @@
 
 #include <stdarg.h>
 
-DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
+DPAR_API DPARI_COLD void dpar_text_init(dpar_text *text, char *buffer, size_t bytes)
 {
-    t->buffer = buffer;
-    t->capacity = bytes;
-    t->used = 0;
-    t->line = 0;
-    t->width = 0;
+    text->buffer = buffer;
+    text->capacity = bytes;
+    text->used = 0;
+    text->line = 0;
+    text->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
+DPARI_API DPARI_COLD void dpari_text_char(dpar_text *text, char c)
 {
-    if (t->used + 1 < t->capacity) {
-        t->buffer[t->used] = c;
-        t->buffer[t->used + 1] = 0;
+    if (text->used + 1 < text->capacity) {
+        text->buffer[text->used] = c;
+        text->buffer[text->used + 1] = 0;
     }
-    t->used++;
-    t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
+    text->used++;
+    text->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
     if (c == '\n') {
-        t->line = t->used;
-        t->width = 0;
+        text->line = text->used;
+        text->width = 0;
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *text, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
-        dpari_text_char(t, s[i]);
+        dpari_text_char(text, s[i]);
     }
 }
 
-DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
+DPAR_API DPARI_COLD void dpar_text_put(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
-        dpari_text_char(t, *s);
+        dpari_text_char(text, *s);
     }
 }
 
-DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
+DPARI_API void dpari_text_int(dpar_text *text, int64_t v)
 {
     uint64_t rest = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
     char digit[20];
@@ -60,10 +60,10 @@ DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
         rest /= 10;
     } while (rest != 0);
     if (v < 0) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
     }
     while (n > 0) {
-        dpari_text_char(t, digit[--n]);
+        dpari_text_char(text, digit[--n]);
     }
 }
 
@@ -216,20 +216,20 @@ static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t 
 }
 
 /* Appends "nan", "inf" or "-inf" and returns 1 if v is one of these. */
-static int dpari_text_special(dpar_text *t, double v)
+static int dpari_text_special(dpar_text *text, double v)
 {
     if (!(v <= 0.0 || v >= 0.0)) {
-        dpar_text_put(t, "nan");
+        dpar_text_put(text, "nan");
         return 1;
     }
     if (!dpari_finite(v)) {
-        dpar_text_put(t, v < 0.0 ? "-inf" : "inf");
+        dpar_text_put(text, v < 0.0 ? "-inf" : "inf");
         return 1;
     }
     return 0;
 }
 
-DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -241,7 +241,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
         decimals = 9;
     }
     if (size >= 9e15 || !(size >= 0.0)) {
-        dpari_text_real(t, v, 6);
+        dpari_text_real(text, v, 6);
         return;
     }
     d.n = d.whole = d.lost = 0;
@@ -256,39 +256,39 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
         zero = zero && digit[i] == '0';
     }
     if (v < 0.0 && !zero) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
     }
     for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
         if (i == high + 1) {
-            dpari_text_char(t, '.');
+            dpari_text_char(text, '.');
         }
-        dpari_text_char(t, digit[i]);
+        dpari_text_char(text, digit[i]);
     }
 }
 
 /* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
-static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
+static void dpari_text_point(dpar_text *text, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
     if (point <= 0) {
-        dpar_text_put(t, "0.");
+        dpar_text_put(text, "0.");
         for (i = point; i < 0; i++) {
-            dpari_text_char(t, '0');
+            dpari_text_char(text, '0');
         }
         point = -1;
     }
     for (i = 0; i < n; i++) {
         if (i == point) {
-            dpari_text_char(t, '.');
+            dpari_text_char(text, '.');
         }
-        dpari_text_char(t, digit[i]);
+        dpari_text_char(text, digit[i]);
     }
     for (; i < point; i++) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_API DPARI_COLD void dpari_text_real(dpar_text *text, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -298,15 +298,15 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     } else if (digits > 17) {
         digits = 17;
     }
-    if (dpari_text_special(t, v)) {
+    if (dpari_text_special(text, v)) {
         return;
     }
     if (v < 0.0) {
-        dpari_text_char(t, '-');
+        dpari_text_char(text, '-');
         v = -v;
     }
     if (v <= 0.0) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
         return;
     }
     dpari_text_expand(&d, v);
@@ -319,37 +319,38 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
         n--;
     }
     if (first >= -4 && first < digits) {
-        dpari_text_point(t, digit + from, n, first + 1);
+        dpari_text_point(text, digit + from, n, first + 1);
         return;
     }
-    dpari_text_point(t, digit + from, n, 1);
-    dpar_text_put(t, first < 0 ? "e-" : "e+");
+    dpari_text_point(text, digit + from, n, 1);
+    dpar_text_put(text, first < 0 ? "e-" : "e+");
     first = first < 0 ? -first : first;
     if (first < 10) {
-        dpari_text_char(t, '0');
+        dpari_text_char(text, '0');
     }
-    dpari_text_int(t, first);
+    dpari_text_int(text, first);
 }
 
-DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
+DPARI_API DPARI_COLD void dpari_text_column(dpar_text *text, size_t column)
 {
-    while (t->width < column) {
-        dpari_text_char(t, ' ');
+    while (text->width < column) {
+        dpari_text_char(text, ' ');
     }
 }
 
 /* Appends `cell`, of `used` characters, after blanks that fill it up to `width` characters. */
-static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
+static void dpari_text_right(dpar_text *text, const char *cell, size_t used, size_t width)
 {
     for (; width > used; width--) {
-        dpari_text_char(t, ' ');
+        dpari_text_char(text, ' ');
     }
-    dpar_text_put(t, cell);
+    dpar_text_put(text, cell);
 }
 
 /* Appends the form up to its end or to the next real number, and returns that place. Real numbers
  * are in another function, so that texts without them need less stack. */
-static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
+static DPARI_COLD const char *dpari_text_until_real(dpar_text *text, const char *form,
+                                                    va_list *list)
 {
     for (; *form != 0; form++) {
         const char *at = form;
@@ -357,7 +358,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         size_t width = 0;
         dpar_text c;
         if (*form != '%') {
-            dpari_text_char(t, *form);
+            dpari_text_char(text, *form);
             continue;
         }
         for (form++; *form >= '0' && *form <= '9'; form++) {
@@ -365,7 +366,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         if (*form == '.' && form[1] == '*') {
             const int32_t length = va_arg(*list, int32_t);
-            dpari_text_slice(t, va_arg(*list, const char *), (size_t)length);
+            dpari_text_slice(text, va_arg(*list, const char *), (size_t)length);
             form += 2;
             continue;
         }
@@ -374,24 +375,24 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
+            dpar_text_put(width > 0 ? &c : text, va_arg(*list, const char *));
         } else if (*form == '%') {
-            dpari_text_char(t, '%');
+            dpari_text_char(text, '%');
         } else {
             const int64_t v = *form == 'l' ? va_arg(*list, int64_t) : va_arg(*list, int32_t);
             form += *form == 'l';
             dpari_text_int(&c, v);
         }
-        dpari_text_right(t, cell, c.used, width);
+        dpari_text_right(text, cell, c.used, width);
     }
     return form;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *text, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    (void)dpari_text_until_real(t, form, &list);
+    (void)dpari_text_until_real(text, form, &list);
     va_end(list);
 }
 
@@ -459,9 +460,9 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, cons
     return status;
 }
 
-DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, va_list *list)
+DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *text, const char *form, va_list *list)
 {
-    while (*(form = dpari_text_until_real(t, form, list)) != 0) {
+    while (*(form = dpari_text_until_real(text, form, list)) != 0) {
         /* form is at %, a width, a point, a digit */
         char cell[32];
         size_t width = 0;
@@ -475,21 +476,21 @@ DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, 
         form += 2;
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 'f') {
-            dpari_text_fixed(width > 0 ? &c : t, v, digits);
+            dpari_text_fixed(width > 0 ? &c : text, v, digits);
         } else {
             v = *form == 'g' || dpari_finite(v) ? v : 0.0;
-            dpari_text_real(width > 0 ? &c : t, v, digits);
+            dpari_text_real(width > 0 ? &c : text, v, digits);
         }
         form++;
-        dpari_text_right(t, cell, c.used, width);
+        dpari_text_right(text, cell, c.used, width);
     }
 }
 
-DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *text, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    dpari_text_print_list(t, form, &list);
+    dpari_text_print_list(text, form, &list);
     va_end(list);
 }
 

@@ -23,8 +23,8 @@ typedef struct dpar_text {
 } dpar_text;
 
 /* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */
-DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
+DPAR_API void dpar_text_init(dpar_text *text, char *buffer, size_t bytes);
 /* Appends the string `s`. */
-DPAR_API void dpar_text_put(dpar_text *t, const char *s);
+DPAR_API void dpar_text_put(dpar_text *text, const char *s);
 
 #endif

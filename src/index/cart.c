@@ -95,18 +95,18 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
 }
 
 /* Starts a message, or an empty text without a buffer if why is NULL. */
-static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
+static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
 {
-    dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
 }
 
 /* Appends a grid as in "64 x 64 x 8". */
-static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t *n)
+static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
     int32_t d;
     for (d = 0; d < dims; d++) {
-        dpar_text_put(t, d > 0 ? " x " : "");
-        dpari_text_int(t, n[d]);
+        dpar_text_put(text, d > 0 ? " x " : "");
+        dpari_text_int(text, n[d]);
     }
 }
 
@@ -331,106 +331,106 @@ static int32_t dpari_cart_log2(int64_t v)
  * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
  * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
  * Axes that cost nothing get as many ranks as they have cells. */
-static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
+static int dpari_grid_hopes(const dpari_cart_grid *grid, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j]; /* above 0: the search left the rest */
+    const int64_t slack = grid->limit - grid->cost[j]; /* above 0: the search left the rest */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
-    for (i = j; i < g->axes; i++) {
-        room = dpari_cart_times(room, g->cells[i]);
-        if (g->face[i] > 0) {
-            faces += g->face[i];
-            logs += g->log[i];
+    for (i = j; i < grid->axes; i++) {
+        room = dpari_cart_times(room, grid->cells[i]);
+        if (grid->face[i] > 0) {
+            faces += grid->face[i];
+            logs += grid->log[i];
             z++;
         } else {
-            idle = dpari_cart_times(idle, g->cells[i]);
+            idle = dpari_cart_times(idle, grid->cells[i]);
         }
     }
-    if (g->rest[j] > room) {
+    if (grid->rest[j] > room) {
         return 0;
     }
     if (z == 0 || faces > INT64_MAX - slack) {
         return 1;
     }
-    return dpari_cart_log2(dpari_ceil_div(g->rest[j], idle)) + logs + z * dpari_cart_log2(z) <
+    return dpari_cart_log2(dpari_ceil_div(grid->rest[j], idle)) + logs + z * dpari_cart_log2(z) <
            z * (dpari_cart_log2(faces + slack) + 2);
 }
 
-static int dpari_grid_fits(const dpari_cart_grid *g, int32_t j, int32_t parts)
+static int dpari_grid_fits(const dpari_cart_grid *grid, int32_t j, int32_t parts)
 {
-    return parts <= g->cells[j] && (!g->divides || g->cells[j] % parts == 0);
+    return parts <= grid->cells[j] && (!grid->divides || grid->cells[j] % parts == 0);
 }
 
 /* Sets the next larger choice for axis j, or returns 0 if there is none. The last axis takes all
  * remaining ranks. */
-static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
+static int32_t dpari_grid_advance(const dpari_cart_grid *grid, int32_t j)
 {
-    int32_t x = g->part[j];
-    if (j == g->axes - 1) {
-        return x == 0 && dpari_grid_fits(g, j, g->rest[j]) ? g->rest[j] : 0;
+    int32_t x = grid->part[j];
+    if (j == grid->axes - 1) {
+        return x == 0 && dpari_grid_fits(grid, j, grid->rest[j]) ? grid->rest[j] : 0;
     }
     do {
-        x = x < g->rest[j] ? dpari_cart_divisor_from(&g->primes, g->rest[j], x + 1) : 0;
-    } while (x > 0 && x <= g->cells[j] && !dpari_grid_fits(g, j, x));
-    return x <= g->cells[j] ? x : 0;
+        x = x < grid->rest[j] ? dpari_cart_divisor_from(&grid->primes, grid->rest[j], x + 1) : 0;
+    } while (x > 0 && x <= grid->cells[j] && !dpari_grid_fits(grid, j, x));
+    return x <= grid->cells[j] ? x : 0;
 }
 
 /* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
-static void dpari_grid_search(dpari_cart_grid *g)
+static void dpari_grid_search(dpari_cart_grid *grid)
 {
     int32_t j = 0, d;
-    g->part[0] = 0;
+    grid->part[0] = 0;
     while (j >= 0) {
-        int32_t x = dpari_grid_advance(g, j);
-        int64_t cost =
-            g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
-        if (x == 0 || cost >= g->limit) {
+        int32_t x = dpari_grid_advance(grid, j);
+        int64_t cost = grid->cost[j] +
+                       grid->face[j] * (x > 0 ? dpari_cart_planes(x, grid->wraps >> j & 1u) : 0);
+        if (x == 0 || cost >= grid->limit) {
             j--; /* parts ascend, so later choices cost more */
             continue;
         }
-        g->part[j] = x;
-        g->cost[j + 1] = cost;
-        g->rest[j + 1] = g->rest[j] / x;
-        if (j + 1 == g->axes) {
-            for (d = 0; d < g->axes; d++) {
-                g->best[d] = g->part[d];
+        grid->part[j] = x;
+        grid->cost[j + 1] = cost;
+        grid->rest[j + 1] = grid->rest[j] / x;
+        if (j + 1 == grid->axes) {
+            for (d = 0; d < grid->axes; d++) {
+                grid->best[d] = grid->part[d];
             }
-            g->limit = cost;
-            g->found = 1;
-        } else if (dpari_grid_hopes(g, j + 1)) {
-            g->part[++j] = 0;
+            grid->limit = cost;
+            grid->found = 1;
+        } else if (dpari_grid_hopes(grid, j + 1)) {
+            grid->part[++j] = 0;
         }
     }
 }
 
 /* Finds a first solution, whose cost is the first limit: it gives each prime, largest first, to the
  * axis where it costs least. */
-static void dpari_grid_guess(dpari_cart_grid *g)
+static void dpari_grid_guess(dpari_cart_grid *grid)
 {
-    int32_t i, j, to, n = g->rest[0];
-    int64_t cost = g->cost[0];
-    for (j = 0; j < g->axes; j++) {
-        g->part[j] = 1;
+    int32_t i, j, to, n = grid->rest[0];
+    int64_t cost = grid->cost[0];
+    for (j = 0; j < grid->axes; j++) {
+        grid->part[j] = 1;
     }
-    for (i = g->primes.count - 1; i >= 0; i--) {
-        const int32_t p = g->primes.prime[i];
+    for (i = grid->primes.count - 1; i >= 0; i--) {
+        const int32_t p = grid->primes.prime[i];
         for (; n % p == 0; n /= p) {
-            for (j = 0, to = -1; j < g->axes; j++) {
-                if (dpari_grid_fits(g, j, g->part[j] * p) &&
-                    (to < 0 || g->face[j] * g->part[j] < g->face[to] * g->part[to])) {
+            for (j = 0, to = -1; j < grid->axes; j++) {
+                if (dpari_grid_fits(grid, j, grid->part[j] * p) &&
+                    (to < 0 || grid->face[j] * grid->part[j] < grid->face[to] * grid->part[to])) {
                     to = j;
                 }
             }
             if (to < 0) {
                 return;
             }
-            g->part[to] *= p;
+            grid->part[to] *= p;
         }
     }
-    for (j = 0; j < g->axes; j++) {
-        cost += g->face[j] * dpari_cart_planes(g->part[j], g->wraps >> j & 1u);
+    for (j = 0; j < grid->axes; j++) {
+        cost += grid->face[j] * dpari_cart_planes(grid->part[j], grid->wraps >> j & 1u);
     }
-    g->limit = cost + 1;
+    grid->limit = cost + 1;
 }
 
 /* Computes the cost of one plane of the cut across an axis: its weight times the cells of the other
@@ -760,17 +760,17 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
     return DPAR_OK;
 }
 
-/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *p. */
-static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *mapping. */
+static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
     int32_t d;
-    p->grid = *grid;
-    p->kind = kind;
-    p->per_node = per_node;
+    mapping->grid = *grid;
+    mapping->kind = kind;
+    mapping->per_node = per_node;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        p->brick[d] = 1;
-        p->order[d] = d < p->grid.dims ? p->grid.dims - 1 - d : d;
+        mapping->brick[d] = 1;
+        mapping->order[d] = d < mapping->grid.dims ? mapping->grid.dims - 1 - d : d;
     }
 }
 
@@ -821,28 +821,28 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
 }
 
 /* Numbers the nodes in their grid, and the ranks within their brick. */
-static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
+static int32_t dpari_brick_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
-    for (i = p->grid.dims - 1; i >= 0; i--) {
-        const int32_t d = p->order[i], q = p->brick[d];
-        node = node * (p->grid.parts[d] / q) + coord[d] / q;
+    for (i = mapping->grid.dims - 1; i >= 0; i--) {
+        const int32_t d = mapping->order[i], q = mapping->brick[d];
+        node = node * (mapping->grid.parts[d] / q) + coord[d] / q;
         inside = inside * q + coord[d] % q;
         volume *= q;
     }
     return node * volume + inside;
 }
 
-static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
+static void dpari_brick_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
     int32_t i, node, inside, volume = 1;
-    for (i = 0; i < p->grid.dims; i++) {
-        volume *= p->brick[i];
+    for (i = 0; i < mapping->grid.dims; i++) {
+        volume *= mapping->brick[i];
     }
     node = rank / volume;
     inside = rank % volume;
-    for (i = 0; i < p->grid.dims; i++) {
-        const int32_t d = p->order[i], q = p->brick[d], n = p->grid.parts[d] / q;
+    for (i = 0; i < mapping->grid.dims; i++) {
+        const int32_t d = mapping->order[i], q = mapping->brick[d], n = mapping->grid.parts[d] / q;
         coord[d] = node % n * q + inside % q;
         node /= n;
         inside /= q;
@@ -857,71 +857,73 @@ typedef struct dpari_cart_curve {
     int64_t half, low[DPAR_MAX_DIMS];
 } dpari_cart_curve;
 
-static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
+static dpari_cart_curve dpari_curve_start(const dpar_mapping *mapping)
 {
     dpari_cart_curve c;
     int64_t side = 1;
     int32_t d;
     dpari_zero(&c, sizeof(c));
-    for (d = 0; d < p->grid.dims; d++) {
-        while (side < p->grid.parts[d]) {
+    for (d = 0; d < mapping->grid.dims; d++) {
+        while (side < mapping->grid.parts[d]) {
             side *= 2;
         }
     }
-    c.dims = p->grid.dims;
-    c.hilbert = p->kind == DPAR_MAPPING_HILBERT;
+    c.dims = mapping->grid.dims;
+    c.hilbert = mapping->kind == DPAR_MAPPING_HILBERT;
     c.half = side / 2;
     return c;
 }
 
 /* Rotates the lowest `dims` bits to the left; by >= 0. */
-static uint32_t dpari_curve_turn(const dpari_cart_curve *c, uint32_t bits, int32_t by)
+static uint32_t dpari_curve_turn(const dpari_cart_curve *curve, uint32_t bits, int32_t by)
 {
-    by %= c->dims;
-    return (bits << by | bits >> (c->dims - by)) & (((uint32_t)1 << c->dims) - 1);
+    by %= curve->dims;
+    return (bits << by | bits >> (curve->dims - by)) & (((uint32_t)1 << curve->dims) - 1);
 }
 
 /* Returns the child that the curve visits as number w. Bit d is 1 if it is in the upper half along
  * axis d. */
-static uint32_t dpari_curve_child(const dpari_cart_curve *c, uint32_t w)
+static uint32_t dpari_curve_child(const dpari_cart_curve *curve, uint32_t w)
 {
-    return c->hilbert ? dpari_curve_turn(c, w ^ w >> 1, c->turn + 1) ^ c->entry : w;
+    return curve->hilbert ? dpari_curve_turn(curve, w ^ w >> 1, curve->turn + 1) ^ curve->entry : w;
 }
 
 /* Moves into child number w. */
-static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
+static void dpari_curve_enter(dpari_cart_curve *curve, uint32_t w)
 {
-    const uint32_t child = dpari_curve_child(c, w);
+    const uint32_t child = dpari_curve_child(curve, w);
     uint32_t even = w > 0 ? (w - 1) & ~(uint32_t)1 : 0; /* 2 floor((w - 1) / 2) */
     uint32_t ones = w % 2 == 0 && w > 0 ? w - 1 : w;
     int32_t d, trailing = 0;
-    for (d = 0; d < c->dims; d++) {
-        c->low[d] += (child >> d & 1u) ? c->half : 0;
+    for (d = 0; d < curve->dims; d++) {
+        curve->low[d] += (child >> d & 1u) ? curve->half : 0;
     }
     for (; ones & 1u; ones >>= 1) {
         trailing++;
     }
-    c->entry ^= dpari_curve_turn(c, even ^ even >> 1, c->turn + 1);
-    c->turn = (c->turn + trailing + 1) % c->dims;
-    c->half /= 2;
+    curve->entry ^= dpari_curve_turn(curve, even ^ even >> 1, curve->turn + 1);
+    curve->turn = (curve->turn + trailing + 1) % curve->dims;
+    curve->half /= 2;
 }
 
 /* Counts the ranks of the grid in child number w. */
-static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
+static int32_t dpari_curve_count(const dpari_cart_curve *curve, const dpar_mapping *mapping,
+                                 uint32_t w)
 {
-    const uint32_t child = dpari_curve_child(c, w);
+    const uint32_t child = dpari_curve_child(curve, w);
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < c->dims; d++) {
-        int64_t left = p->grid.parts[d] - c->low[d] - ((child >> d & 1u) ? c->half : 0);
-        n *= dpari_most(0, dpari_least(left, c->half));
+    for (d = 0; d < curve->dims; d++) {
+        int64_t left =
+            mapping->grid.parts[d] - curve->low[d] - ((child >> d & 1u) ? curve->half : 0);
+        n *= dpari_most(0, dpari_least(left, curve->half));
     }
     return (int32_t)n;
 }
 
-static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
+static int32_t dpari_curve_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
-    dpari_cart_curve c = dpari_curve_start(p);
+    dpari_cart_curve c = dpari_curve_start(mapping);
     int32_t d, rank = 0;
     while (c.half > 0) {
         uint32_t want = 0, w;
@@ -929,23 +931,23 @@ static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
             want |= (uint32_t)(coord[d] >= c.low[d] + c.half) << d;
         }
         for (w = 0; dpari_curve_child(&c, w) != want; w++) {
-            rank += dpari_curve_count(&c, p, w);
+            rank += dpari_curve_count(&c, mapping, w);
         }
         dpari_curve_enter(&c, w);
     }
     return rank;
 }
 
-static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
+static void dpari_curve_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
-    dpari_cart_curve c = dpari_curve_start(p);
+    dpari_cart_curve c = dpari_curve_start(mapping);
     int32_t d;
     while (c.half > 0) {
         uint32_t w = 0;
-        int32_t n = dpari_curve_count(&c, p, w);
+        int32_t n = dpari_curve_count(&c, mapping, w);
         while (n <= rank) {
             rank -= n;
-            n = dpari_curve_count(&c, p, ++w);
+            n = dpari_curve_count(&c, mapping, ++w);
         }
         dpari_curve_enter(&c, w);
     }
@@ -954,9 +956,9 @@ static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coo
     }
 }
 
-static int dpari_place_curved(const dpar_mapping *p)
+static int dpari_place_curved(const dpar_mapping *mapping)
 {
-    return p->kind == DPAR_MAPPING_MORTON || p->kind == DPAR_MAPPING_HILBERT;
+    return mapping->kind == DPAR_MAPPING_MORTON || mapping->kind == DPAR_MAPPING_HILBERT;
 }
 
 DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
@@ -986,40 +988,41 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
 
 /* Returns the weight of an offset, 0 if the stencil does not have it, or INT64_MAX if it overflows.
  */
-static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const int32_t *offset,
-                                    int32_t moves)
+static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
+                                    const int32_t *offset, int32_t moves)
 {
-    int64_t w = s->bytes;
+    int64_t w = stencil->bytes;
     int32_t d;
-    if (moves == 0 || moves > dpari_stencil_axes(s->shape, dims)) {
+    if (moves == 0 || moves > dpari_stencil_axes(stencil->shape, dims)) {
         return 0;
     }
     if (w == 0) {
         return 1;
     }
     for (d = 0; d < dims; d++) {
-        w = dpari_cart_times(w, offset[d] != 0 ? s->width[d] : s->block[d]);
+        w = dpari_cart_times(w, offset[d] != 0 ? stencil->width[d] : stencil->block[d]);
     }
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *grid, dpar_why *why)
+static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+                                       dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
-    if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", s->shape);
+    if (dpari_stencil_axes(stencil->shape, 1) == 0) {
+        return dpari_wrong(why, "shape is %d, which is no DPAR_STENCIL_x", stencil->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
-        if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
+        if (stencil->block[d] < 0 || stencil->width[d] < 0 || stencil->bytes < 0) {
             return dpari_wrong(why, "axis %d: block %ld, width %ld or bytes %ld is negative", d,
-                               s->block[d], s->width[d], s->bytes);
+                               stencil->block[d], stencil->width[d], stencil->bytes);
         }
     }
     for (i = 0; i < dpari_cart_three_to(grid->dims); i++) {
         int32_t moves = dpari_cart_offset(grid->dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
+        int64_t w = dpari_stencil_weight(stencil, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
                              "%d ranks send %ld bytes: the sum may exceed 2^63 - 1", grid->size, w);
@@ -1057,18 +1060,18 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
 
 /* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
  */
-static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
-                                   int64_t *worst)
+static void dpari_place_cost_tiles(const dpar_mapping *mapping, const dpar_stencil *stencil,
+                                   int64_t *total, int64_t *worst)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0, node = 0;
-    for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
-        int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
+    for (i = 0; i < dpari_cart_three_to(mapping->grid.dims); i++) {
+        int32_t moves = dpari_cart_offset(mapping->grid.dims, i, offset);
+        int64_t w = dpari_stencil_weight(stencil, mapping->grid.dims, offset, moves);
         dpari_cart_pairs at = {1, 1, 1, 1};
-        for (d = 0; d < p->grid.dims; d++) {
-            dpari_cart_pairs_along(&at, p->grid.parts[d], p->brick[d], offset[d],
-                                   p->grid.periodic >> d & 1u);
+        for (d = 0; d < mapping->grid.dims; d++) {
+            dpari_cart_pairs_along(&at, mapping->grid.parts[d], mapping->brick[d], offset[d],
+                                   mapping->grid.periodic >> d & 1u);
         }
         sum += w * (at.all - at.same);
         node += w * (at.tile - at.inside);
@@ -1078,16 +1081,17 @@ static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s,
 }
 
 /* Computes how much a rank sends to other nodes. */
-static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
+static int64_t dpari_place_sends(const dpar_mapping *mapping, const dpar_stencil *stencil,
+                                 int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
     int64_t sum = 0;
-    dpar_mapping_coords(p, rank, coord);
-    for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
-        int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
-        int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
-        if (w > 0 && dpari_cart_next(&p->grid, coord, offset, next) &&
-            dpar_mapping_rank(p, next) / p->per_node != rank / p->per_node) {
+    dpar_mapping_coords(mapping, rank, coord);
+    for (i = 0; i < dpari_cart_three_to(mapping->grid.dims); i++) {
+        int32_t moves = dpari_cart_offset(mapping->grid.dims, i, offset);
+        int64_t w = dpari_stencil_weight(stencil, mapping->grid.dims, offset, moves);
+        if (w > 0 && dpari_cart_next(&mapping->grid, coord, offset, next) &&
+            dpar_mapping_rank(mapping, next) / mapping->per_node != rank / mapping->per_node) {
             sum += w;
         }
     }
@@ -1123,26 +1127,26 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 }
 
 /* Computes how much each face of a rank carries. */
-static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
+static void dpari_stencil_faces(const dpar_stencil *stencil, int32_t dims, int64_t *weight)
 {
     int32_t d, e;
     for (d = 0; d < dims; d++) {
-        weight[d] = s->bytes > 0 ? s->bytes : 1;
-        for (e = 0; s->bytes > 0 && e < dims; e++) {
-            weight[d] = dpari_cart_times(weight[d], e == d ? s->width[e] : s->block[e]);
+        weight[d] = stencil->bytes > 0 ? stencil->bytes : 1;
+        for (e = 0; stencil->bytes > 0 && e < dims; e++) {
+            weight[d] = dpari_cart_times(weight[d], e == d ? stencil->width[e] : stencil->block[e]);
         }
     }
 }
 
 /* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
  */
-static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_MAPPING_BRICKS) {
-        return dpari_place_bricks(p, grid, per_node, weight, NULL);
+        return dpari_place_bricks(mapping, grid, per_node, weight, NULL);
     }
-    dpari_place_start(p, grid, kind, per_node);
+    dpari_place_start(mapping, grid, kind, per_node);
     return DPAR_OK;
 }
 

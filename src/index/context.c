@@ -27,8 +27,9 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
-                                                 int32_t ranks, int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs,
+                                                 const int64_t *ends, int32_t ranks, int32_t rule,
+                                                 dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
@@ -36,30 +37,32 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
         st = dpari_wrong(why, "rule is %d: documents need CHUNK, EVEN, ZIGZAG or CYCLIC", rule);
     }
     if (st == DPAR_OK) {
-        p->docs = docs;
-        p->ranks = ranks;
-        p->rule = rule;
-        p->ends = ends;
+        packed->docs = docs;
+        packed->ranks = ranks;
+        packed->rule = rule;
+        packed->ends = ends;
     }
     return st;
 }
 
 /* Makes the split of document k. It cannot fail, because dpar_packed_init checked the numbers. */
-static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
+static void dpari_packed_split(const dpar_packed *packed, int32_t k, dpar_split *split)
 {
-    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
+    (void)dpar_split_init(split, packed->rule, packed->ends[k + 1] - packed->ends[k], packed->ranks,
+                          1, NULL);
 }
 
-DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends)
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
+                                        int64_t *local_ends)
 {
     int64_t size = 0;
     int32_t k;
     dpar_split s;
-    for (k = 0; k < p->docs; k++) {
+    for (k = 0; k < packed->docs; k++) {
         if (local_ends != NULL) {
             local_ends[k] = size;
         }
-        dpari_packed_split(p, k, &s);
+        dpari_packed_split(packed, k, &s);
         size += dpar_split_part_count(&s, rank);
     }
     if (local_ends != NULL) {
@@ -68,17 +71,17 @@ DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int6
     return size;
 }
 
-DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count)
 {
     dpar_split s;
-    for (; cursor->doc < p->docs; cursor->doc++, cursor->local = 0) {
+    for (; cursor->doc < packed->docs; cursor->doc++, cursor->local = 0) {
         int64_t at, run;
-        dpari_packed_split(p, cursor->doc, &s);
+        dpari_packed_split(packed, cursor->doc, &s);
         at = dpar_split_global(&s, rank, cursor->local, &run);
         if (at >= 0) {
             *doc = cursor->doc;
-            *first = p->ends[cursor->doc] + at;
+            *first = packed->ends[cursor->doc] + at;
             *count = run;
             cursor->local += run;
             return 1;
@@ -101,39 +104,39 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 
 /* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
  * ... keys. */
-static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
+static int64_t dpari_stripe_pairs(const dpar_packed *packed, int32_t doc, int32_t rank)
 {
     dpar_split s;
     int64_t n, steps, half, sum;
-    dpari_packed_split(p, doc, &s);
+    dpari_packed_split(packed, doc, &s);
     n = dpar_split_part_count(&s, rank);
     steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
         return 0;
     }
-    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, p->ranks, &steps) ||
+    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, packed->ranks, &steps) ||
         !dpari_mul(n, (int64_t)rank + 1, &sum) || sum > INT64_MAX - steps) {
         return INT64_MAX;
     }
     return sum + steps;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *packed, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
-    for (doc = 0; p->rule == DPAR_SPLIT_CYCLIC && doc < p->docs; doc++) {
-        more = dpari_stripe_pairs(p, doc, rank);
+    for (doc = 0; packed->rule == DPAR_SPLIT_CYCLIC && doc < packed->docs; doc++) {
+        more = dpari_stripe_pairs(packed, doc, rank);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
-    if (p->rule == DPAR_SPLIT_CYCLIC) {
+    if (packed->rule == DPAR_SPLIT_CYCLIC) {
         return pairs;
     }
     dpari_zero(&cursor, sizeof(cursor));
-    while (dpar_packed_next(p, rank, &cursor, &doc, &first, &n)) {
-        more = dpari_causal_pairs(first - p->ends[doc], n);
+    while (dpar_packed_next(packed, rank, &cursor, &doc, &first, &n)) {
+        more = dpari_causal_pairs(first - packed->ends[doc], n);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
     return pairs;

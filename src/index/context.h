@@ -29,10 +29,10 @@ typedef struct dpar_packed {
 } dpar_packed;
 
 /* Distributes documents over ranks by DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or
- * DPAR_SPLIT_CYCLIC. `ends` must live as long as *p. Fails with DPAR_E_ARG, or DPAR_E_RANGE above
- * 2^61 tokens. Costs O(docs).
+ * DPAR_SPLIT_CYCLIC. `ends` must live as long as *packed. Fails with DPAR_E_ARG, or DPAR_E_RANGE
+ * above 2^61 tokens. Costs O(docs).
  */
-DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 
 /* Counts the tokens of a rank. Returns 0 for a rank outside.
@@ -42,7 +42,8 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
  *
  * Costs O(docs).
  */
-DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
+                                        int64_t *local_ends);
 
 /* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
@@ -52,11 +53,11 @@ typedef struct dpar_packed_cursor {
 
 /* Advances to the next run of a rank, tokens [*first, *first + *count) of document *doc. Returns 1,
  * or 0 when there is none left. Costs O(1) for each run, and O(docs) over all. */
-DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count);
 
 /* Counts the query-key pairs of a rank under causal attention inside documents, which is its share
  * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for CYCLIC. */
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
+DPAR_API int64_t dpar_packed_pairs(const dpar_packed *packed, int32_t rank);
 
 #endif

@@ -8,8 +8,7 @@
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying -----------------------------------------------------------------------------------
- */
+/* ---- laying ---------------------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -38,7 +37,7 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
+DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t params,
                                                  const int64_t *numel, int64_t align, int32_t ranks,
                                                  int64_t *start, dpar_why *why)
 {
@@ -59,9 +58,9 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         return dpari_say(DPAR_E_RANGE, why, "%ld elements, padded for %d ranks, exceed 2^62", end,
                          ranks);
     }
-    f->ranks = ranks;
-    f->total = end;
-    f->shard = padded / ranks;
+    flat->ranks = ranks;
+    flat->total = end;
+    flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
         (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
     }
@@ -87,15 +86,15 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+DPARI_API int dpari_flat_piece(const dpari_flat *flat, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece)
 {
-    return rank >= 0 && rank < f->ranks &&
-           dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
+    return rank >= 0 && rank < flat->ranks &&
+           dpari_flat_cut(rank * flat->shard, rank * flat->shard + flat->shard, start, numel,
+                          piece);
 }
 
-/* ---- buckets -----------------------------------------------------------------------------------
- */
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
@@ -184,8 +183,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
     return 1;
 }
 
-/* ---- intervals ---------------------------------------------------------------------------------
- */
+/* ---- intervals ------------------------------------------------------------------------------- */
 
 DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                             dpar_box *box)

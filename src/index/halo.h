@@ -152,7 +152,7 @@ enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
 /* Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes), and O(blocks)
  * with owners. */
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why);
 
 /* ---- boxes ----
  *
@@ -162,10 +162,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
 /* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
  * periodic. */
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
+DPAR_API int64_t dpar_halo_points(const dpar_halo *halo, int32_t dim);
 
 /* Computes the box of points that a rank owns. Returns 1, or 0 if it owns none. */
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_owned(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points in a rank's local array: those that it owns and the halo. Returns 1,
  * or 0 if the rank has no array.
@@ -173,11 +173,11 @@ DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
  * lo may be negative and hi may exceed the dim. Point i has the local index i - lo. With windows, a
  * rank that owns nothing may have an array.
  */
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_box(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points that a rank computes: those that it owns, or with windows its outputs.
  * Returns 1, or 0 if there are none. */
-DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_outputs(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the box of points that a rank can compute while the exchange runs, because they read
  * nothing that it brings. Returns 1, or 0 if there are none.
@@ -185,12 +185,12 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
  * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
  * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
  */
-DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_interior(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
  * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
  * dims boxes. */
-DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
  * owned points. Returns 1, or 0 past the last box and for n < 0.
@@ -200,10 +200,10 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
  * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
  * the compact form, a halo next to a block without one.
  */
-DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Counts the points of all slabs of a rank. Returns 0 if it has none, and -1 above 2^63 - 1. */
-DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
+DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t rank);
 
 /* ---- transfers ---- */
 
@@ -260,11 +260,11 @@ typedef struct dpar_halo_cursor {
  * list O(its transfers x dims). With windows, and for the sender, a list also costs O(blocks of the
  * dims).
  */
-DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 
 /* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
  * dpar_halo_first. */
-DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t);
 
 #endif

@@ -4,8 +4,7 @@
 
 #include "inner.h"
 
-/* ---- heads -------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 /* Returns where part p of n items begins by the rule CHUNK or EVEN. 0 <= p <= parts. */
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
@@ -17,7 +16,7 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
+DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *heads, int32_t queries, int32_t groups,
                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
@@ -41,49 +40,51 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
         return dpari_say(DPAR_E_DIVIDE, why, "tp=%d does not divide %d attention heads", ranks,
                          queries);
     }
-    h->queries = queries;
-    h->groups = groups;
-    h->ranks = ranks;
-    h->rule = strict ? DPAR_SPLIT_EVEN : rule;
+    heads->queries = queries;
+    heads->groups = groups;
+    heads->ranks = ranks;
+    heads->rule = strict ? DPAR_SPLIT_EVEN : rule;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
+DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank)
 {
     dpar_heads_share s;
-    int32_t each = h->queries / h->groups, first, among;
+    int32_t each = heads->queries / heads->groups, first, among;
     dpari_zero(&s, sizeof(s));
-    if (rank < 0 || rank >= h->ranks) {
+    if (rank < 0 || rank >= heads->ranks) {
         return s;
     }
-    if (h->groups >= h->ranks) {
-        s.first_group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
-        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.first_group;
+    if (heads->groups >= heads->ranks) {
+        s.first_group = dpari_heads_cut(heads->rule, heads->groups, heads->ranks, rank);
+        s.groups =
+            dpari_heads_cut(heads->rule, heads->groups, heads->ranks, rank + 1) - s.first_group;
         s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* ranks are dealt to groups by EVEN, so that each group has some */
-        s.first_group = dpari_even_of(h->ranks, h->groups, rank);
+        s.first_group = dpari_even_of(heads->ranks, heads->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
-        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, heads->ranks, heads->groups, s.first_group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, heads->ranks, heads->groups, s.first_group + 1) -
+                first;
         s.copy = rank - first;
         s.copies = among;
-        s.first_query = dpari_heads_cut(h->rule, each, among, s.copy);
-        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.first_query;
+        s.first_query = dpari_heads_cut(heads->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(heads->rule, each, among, s.copy + 1) - s.first_query;
         s.first_query += s.first_group * each;
     }
     return s;
 }
 
-/* ---- fused weights -----------------------------------------------------------------------------
- */
+/* ---- fused weights --------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order,
+DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, int32_t order,
                                         int64_t width, int32_t n, int64_t rows[2])
 {
-    dpar_heads_share s = dpar_heads_local(h, rank);
-    int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
+    dpar_heads_share s = dpar_heads_local(heads, rank);
+    int64_t each = heads->queries / heads->groups,
+            all = (int64_t)heads->queries + 2 * (int64_t)heads->groups;
     int64_t run[3][2];
     int32_t i, runs = 0;
     if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
@@ -91,8 +92,8 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     }
     if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
-            run[i][0] =
-                i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
+            run[i][0] = i == 0 ? s.first_query
+                               : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
     } else { /* a rank with several groups has all their queries */
@@ -161,10 +162,9 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     return DPAR_OK;
 }
 
-/* ---- vocabulary --------------------------------------------------------------------------------
- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
 
-DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added,
+DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count, int64_t added,
                                                 int64_t multiple, int32_t ranks, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 61;
@@ -187,49 +187,48 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
             "%ld and %ld rows do not split evenly over %d ranks: choose another multiple", padded,
             all - padded, ranks);
     }
-    v->count = count;
-    v->added = added;
-    v->padded = padded;
-    v->padded_added = all - padded;
-    v->ranks = ranks;
+    vocab->count = count;
+    vocab->added = added;
+    vocab->padded = padded;
+    vocab->padded_added = all - padded;
+    vocab->ranks = ranks;
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v)
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *vocab)
 {
-    return v->padded / v->ranks + v->padded_added / v->ranks;
+    return vocab->padded / vocab->ranks + vocab->padded_added / vocab->ranks;
 }
 
-DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id)
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *vocab, int32_t rank, int64_t id)
 {
-    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, row;
-    if (id < 0 || id >= v->count + v->added || rank < 0 || rank >= v->ranks) {
+    int64_t each = vocab->padded / vocab->ranks, more = vocab->padded_added / vocab->ranks, row;
+    if (id < 0 || id >= vocab->count + vocab->added || rank < 0 || rank >= vocab->ranks) {
         return -1;
     }
-    if (id < v->count) {
+    if (id < vocab->count) {
         row = id - rank * each;
         return row >= 0 && row < each ? row : -1;
     }
-    row = id - v->count - rank * more;
+    row = id - vocab->count - rank * more;
     return row >= 0 && row < more ? each + row : -1;
 }
 
-DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t row)
 {
-    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, id;
-    if (row < 0 || row >= each + more || rank < 0 || rank >= v->ranks) {
+    int64_t each = vocab->padded / vocab->ranks, more = vocab->padded_added / vocab->ranks, id;
+    if (row < 0 || row >= each + more || rank < 0 || rank >= vocab->ranks) {
         return -1;
     }
     if (row < each) {
         id = rank * each + row;
-        return id < v->count ? id : -1;
+        return id < vocab->count ? id : -1;
     }
     id = rank * more + row - each;
-    return id < v->added ? v->count + id : -1;
+    return id < vocab->added ? vocab->count + id : -1;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------
- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
  * The embedding and the loss count if the caller counts them. */

@@ -37,8 +37,8 @@ enum {
  * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if `groups` does not divide `queries` or, with
  * DPAR_HEADS_DIVIDE, shares are not equal. Costs O(1).
  */
-DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, dpar_why *why);
+DPAR_API dpar_status dpar_heads_init(dpar_heads *heads, int32_t queries, int32_t groups,
+                                     int32_t ranks, int32_t rule, dpar_why *why);
 
 /* The heads that one rank has. */
 typedef struct dpar_heads_share {
@@ -57,7 +57,7 @@ typedef struct dpar_heads_share {
  * queries, except that with fewer groups than ranks the first rank of the last group has the most
  * queries.
  */
-DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank);
 
 /* The order of rows in the fused query-key-value weight. */
 enum {
@@ -76,7 +76,7 @@ enum {
  * Runs are in ascending order and as long as possible; there are at most three. (For the fused gate
  * and up weight use DPAR_SPLIT_STRIDED with 2 pieces.) Costs O(1).
  */
-DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+DPAR_API int dpar_heads_rows(const dpar_heads *heads, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
@@ -94,20 +94,20 @@ typedef struct dpar_vocab {
  *
  * Fails with DPAR_E_ARG, DPAR_E_RANGE, or DPAR_E_DIVIDE if shares are not equal. Costs O(1).
  */
-DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
-                                     int32_t ranks, dpar_why *why);
+DPAR_API dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count, int64_t added,
+                                     int64_t multiple, int32_t ranks, dpar_why *why);
 
 /* Counts the rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for
  * added ones. Costs O(1). */
-DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v);
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *vocab);
 
 /* Finds the row at which a rank holds token `id`. Returns -1 if another rank holds it or there is
  * no such token; then look up row 0, set the result to zero, and sum over the ranks. Ids of added
  * tokens begin at `count`. Costs O(1). */
-DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *vocab, int32_t rank, int64_t id);
 
 /* Finds the token in a row of a rank. Returns -1 for padding. Costs O(1). */
-DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 

@@ -39,50 +39,53 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
     return p;
 }
 
-/* ---- making --------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* Makes the split of `count` elements by an axis. It cannot fail, because dpar_layout_init checked
  * it. */
-static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
+static void dpari_axis_split(const dpar_layout *layout, int32_t axis, int64_t count,
+                             dpar_split *split)
 {
-    const dpar_placement *p = &l->axis[axis];
-    dpari_zero(s, sizeof(*s));
-    s->rule = p->rule;
-    s->parts = l->mesh.axis[axis].size;
-    s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
-    s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
-    s->cuts = p->cuts;
-    dpari_split_resize(s, count);
+    const dpar_placement *placement = &layout->axis[axis];
+    dpari_zero(split, sizeof(*split));
+    split->rule = placement->rule;
+    split->parts = layout->mesh.axis[axis].size;
+    split->block = placement->rule == DPAR_SPLIT_CYCLIC ? 1 : placement->block;
+    split->source = placement->rule == DPAR_SPLIT_BLOCK_CYCLIC ? placement->source : 0;
+    split->cuts = placement->cuts;
+    dpari_split_resize(split, count);
 }
 
 /* Returns the next axis that cuts a dim, from position k of the order on, or -1. */
-static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
+static int32_t dpari_next_cut(const dpar_layout *layout, int32_t dim, int32_t k)
 {
-    for (; k < l->mesh.axes; k++) {
-        const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == dim) {
+    for (; k < layout->mesh.axes; k++) {
+        const dpar_placement *placement = &layout->axis[layout->order[k]];
+        if (placement->kind == DPAR_PLACEMENT_SHARD && placement->dim == dim) {
             return k;
         }
     }
     return -1;
 }
 
-static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int32_t size,
+static dpar_status dpari_check_shard(const dpar_placement *placement, int32_t axis, int32_t size,
                                      const int64_t *extent, int32_t dims, dpar_why *why)
 {
     dpar_split s;
     dpar_status st;
-    int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
-    if (p->rule != DPAR_SPLIT_RAGGED) {
-        if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_wrong(why, "source is %d: must be one of the %d parts", p->source, size);
+    int32_t dim = placement->dim + (placement->dim < 0 ? dims : 0);
+    if (placement->rule != DPAR_SPLIT_RAGGED) {
+        if (placement->rule == DPAR_SPLIT_BLOCK_CYCLIC &&
+            (placement->source < 0 || placement->source >= size)) {
+            return dpari_wrong(why, "source is %d: must be one of the %d parts", placement->source,
+                               size);
         }
-        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
+        return dpar_split_init(&s, placement->rule, extent[dim], size, placement->block, why);
     }
-    if (p->cuts == NULL) {
+    if (placement->cuts == NULL) {
         return dpari_wrong(why, "axis %d: RAGGED needs cuts", axis);
     }
-    st = dpar_split_init_ragged(&s, size, p->cuts, why);
+    st = dpar_split_init_ragged(&s, size, placement->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, but dim %d has %ld elements",
                          s.count, dim, extent[dim]);
@@ -90,37 +93,39 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     return st;
 }
 
-static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
+static dpar_status dpari_check_axis(const dpar_placement *placement, int32_t axis, int32_t dims,
                                     dpar_why *why)
 {
-    if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis, p->dim,
-                           dims);
+    if (placement->kind == DPAR_PLACEMENT_SHARD &&
+        (placement->dim < -dims || placement->dim >= dims)) {
+        return dpari_wrong(why, "axis %d shards dim %d, but the array has %d dims", axis,
+                           placement->dim, dims);
     }
-    if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, p->op);
+    if (placement->kind == DPAR_PLACEMENT_PARTIAL &&
+        (placement->op < DPAR_SUM || placement->op >= DPAR_OP_COUNT)) {
+        return dpari_wrong(why, "axis %d: op %d is not a reduction", axis, placement->op);
     }
-    if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, p->kind);
+    if (placement->kind < DPAR_PLACEMENT_REPLICATE || placement->kind > DPAR_PLACEMENT_PARTIAL) {
+        return dpari_wrong(why, "axis %d: placement kind %d does not exist", axis, placement->kind);
     }
     return DPAR_OK;
 }
 
 /* Sorts the axes into the order in which they cut, and checks that RAGGED is the first cut of its
  * dim. */
-static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
+static dpar_status dpari_check_order(const dpar_placement *placement, int32_t axes, int32_t dims,
                                      int8_t *order, dpar_why *why)
 {
     uint32_t cut = 0;
     int32_t i, k;
     for (i = 0; i < axes; i++) {
-        for (k = i; k > 0 && p[order[k - 1]].order > p[i].order; k--) {
+        for (k = i; k > 0 && placement[order[k - 1]].order > placement[i].order; k--) {
             order[k] = order[k - 1];
         }
         order[k] = (int8_t)i;
     }
     for (k = 0; k < axes; k++) {
-        const dpar_placement *q = &p[order[k]];
+        const dpar_placement *q = &placement[order[k]];
         int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
         if (q->kind != DPAR_PLACEMENT_SHARD) {
             continue;
@@ -134,7 +139,7 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh,
+DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *layout, const dpar_mesh *mesh,
                                                  int32_t dims, const int64_t *extent,
                                                  const dpar_placement *placement, dpar_why *why)
 {
@@ -168,26 +173,26 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     if (st != DPAR_OK) {
         return st;
     }
-    l->mesh = *mesh;
-    l->dims = dims;
+    layout->mesh = *mesh;
+    layout->dims = dims;
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
-        l->extent[i] = i < dims ? extent[i] : 0;
+        layout->extent[i] = i < dims ? extent[i] : 0;
     }
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 warns without it */
-        l->axis[i] = placement[i];
+        layout->axis[i] = placement[i];
         if (placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0) {
-            l->axis[i].dim += dims;
+            layout->axis[i].dim += dims;
         }
-        l->order[i] = order[i];
+        layout->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
-        dpari_zero(&l->axis[i], sizeof(l->axis[i]));
-        l->order[i] = 0;
+        dpari_zero(&layout->axis[i], sizeof(layout->axis[i]));
+        layout->order[i] = 0;
     }
     return DPAR_OK;
 }
 
-/* ---- one dim -------------------------------------------------------------------------------- */
+/* ---- one dim --------------------------------------------------------------------------------- */
 
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
@@ -199,14 +204,15 @@ typedef struct dpari_nest {
 
 /* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
  * mesh and owns nothing. */
-static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
+static void dpari_nest_of(const dpar_layout *layout, const int32_t *coord, int32_t dim,
+                          dpari_nest *e)
 {
-    int32_t k = dpari_next_cut(l, dim, 0);
+    int32_t k = dpari_next_cut(layout, dim, 0);
     e->cuts = 0;
-    e->size[0] = coord != NULL ? l->extent[dim] : 0;
-    for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
-        int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->cuts], &e->split);
+    e->size[0] = coord != NULL ? layout->extent[dim] : 0;
+    for (; k >= 0 && coord != NULL; k = dpari_next_cut(layout, dim, k + 1)) {
+        int32_t axis = layout->order[k];
+        dpari_axis_split(layout, axis, e->size[e->cuts], &e->split);
         e->axis[e->cuts] = (int8_t)axis;
         e->size[e->cuts + 1] = dpar_split_part_count(&e->split, coord[axis]);
         e->cuts++;
@@ -215,7 +221,7 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
 
 /* Converts a local index to a global one, from the innermost cut outwards. Returns -1 if the rank
  * does not have it. *run receives how many indices are consecutive from there on. */
-static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
+static int64_t dpari_nest_global(const dpar_layout *layout, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
     int64_t least, here = 0;
@@ -225,7 +231,7 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
     }
     least = e->size[e->cuts] - local;
     for (k = e->cuts - 1; k >= 0; k--) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
+        dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }
@@ -233,93 +239,93 @@ static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpa
     return local;
 }
 
-static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *coord)
+static const int32_t *dpari_coords(const dpar_layout *layout, int32_t rank, int32_t *coord)
 {
-    return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
+    return dpar_mesh_coords(&layout->mesh, rank, coord) ? coord : NULL;
 }
 
 /* Not inlined, so that its frame and that of the search for coordinates are not on the stack at the
  * same time. */
-DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
+DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *layout, const int32_t *coord,
                                               int32_t dim, int64_t local, int64_t *run)
 {
     int64_t here, i;
     dpari_nest e;
-    dpari_nest_of(l, coord, dim, &e);
-    i = dpari_nest_global(l, coord, &e, local, &here);
+    dpari_nest_of(layout, coord, dim, &e);
+    i = dpari_nest_global(layout, coord, &e, local, &here);
     if (i >= 0 && run != NULL) {
         *run = here;
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
-                                    int64_t *run)
+DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
+                                    int64_t local, int64_t *run)
 {
     int32_t coord[DPAR_MAX_AXES];
-    if (dim < 0 || dim >= l->dims) {
+    if (dim < 0 || dim >= layout->dims) {
         return -1;
     }
-    return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
+    return dpari_global_at(layout, dpari_coords(layout, rank, coord), dim, local, run);
 }
 
-DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+DPARI_API int dpari_layout_span(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
-    if (dim < 0 || dim >= l->dims) {
+    if (dim < 0 || dim >= layout->dims) {
         return 0;
     }
-    dpari_nest_of(l, coord, dim, &e);
+    dpari_nest_of(layout, coord, dim, &e);
     if (e.size[e.cuts] == 0) {
         return 0;
     }
-    *lo = dpari_nest_global(l, coord, &e, 0, &run);
-    *hi = dpari_nest_global(l, coord, &e, e.size[e.cuts] - 1, &run) + 1;
+    *lo = dpari_nest_global(layout, coord, &e, 0, &run);
+    *hi = dpari_nest_global(layout, coord, &e, e.size[e.cuts] - 1, &run) + 1;
     return 1;
 }
 
 /* Counts the indices before i that the ranks at coord[] own, from the outermost cut inwards. */
-DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
+DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *layout, const int32_t *coord,
                                               int32_t dim, int64_t i)
 {
-    int64_t size = l->extent[dim];
+    int64_t size = layout->extent[dim];
     int32_t k;
     dpar_split s;
     i = dpari_most(0, dpari_least(i, size));
-    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
-        dpari_axis_split(l, l->order[k], size, &s);
-        i = dpari_split_before(&s, coord[l->order[k]], i);
-        size = dpar_split_part_count(&s, coord[l->order[k]]);
+    for (k = dpari_next_cut(layout, dim, 0); k >= 0; k = dpari_next_cut(layout, dim, k + 1)) {
+        dpari_axis_split(layout, layout->order[k], size, &s);
+        i = dpari_split_before(&s, coord[layout->order[k]], i);
+        size = dpar_split_part_count(&s, coord[layout->order[k]]);
     }
     return i;
 }
 
-DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *layout, int32_t rank, int32_t dim,
                                            int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
-    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
+    if (dim < 0 || dim >= layout->dims || dpari_coords(layout, rank, coord) == NULL) {
         return 0;
     }
-    return dpari_before_at(l, coord, dim, i);
+    return dpari_before_at(layout, coord, dim, i);
 }
 
-DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+DPAR_API int dpar_layout_locate(const dpar_layout *layout, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run)
 {
     int64_t least, here, count;
     int32_t k;
     dpar_split s;
-    if (dim < 0 || dim >= l->dims || i < 0 || i >= l->extent[dim]) {
+    if (dim < 0 || dim >= layout->dims || i < 0 || i >= layout->extent[dim]) {
         return 0;
     }
-    count = l->extent[dim];
+    count = layout->extent[dim];
     least = count - i;
-    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
-        int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, count, &s);
+    for (k = dpari_next_cut(layout, dim, 0); k >= 0; k = dpari_next_cut(layout, dim, k + 1)) {
+        int32_t axis = layout->order[k];
+        dpari_axis_split(layout, axis, count, &s);
         coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
         count = dpar_split_part_count(&s, coord[axis]);
@@ -333,29 +339,30 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
     return 1;
 }
 
-/* ---- all dims ------------------------------------------------------------------------------- */
+/* ---- all dims -------------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
-                                          int64_t *shape, int64_t *offset)
+DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *layout, const int32_t *coord,
+                                          int32_t d, int64_t *shape, int64_t *offset)
 {
     int64_t run, first;
     dpari_nest e;
-    dpari_nest_of(l, coord, d, &e);
-    first = dpari_nest_global(l, coord, &e, 0, &run);
+    dpari_nest_of(layout, coord, d, &e);
+    first = dpari_nest_global(layout, coord, &e, 0, &run);
     if (shape != NULL) {
         shape[d] = e.size[e.cuts];
     }
     if (offset != NULL) {
-        offset[d] = first < 0 ? l->extent[d] : first;
+        offset[d] = first < 0 ? layout->extent[d] : first;
     }
 }
 
-DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape, int64_t *offset)
+DPAR_API void dpar_layout_local(const dpar_layout *layout, int32_t rank, int64_t *shape,
+                                int64_t *offset)
 {
     int32_t coord[DPAR_MAX_AXES], d;
-    const int32_t *at = dpari_coords(l, rank, coord);
-    for (d = 0; d < l->dims; d++) {
-        dpari_local_at(l, at, d, shape, offset);
+    const int32_t *at = dpari_coords(layout, rank, coord);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_local_at(layout, at, d, shape, offset);
     }
 }
 
@@ -376,26 +383,26 @@ static int64_t dpari_volume(int32_t dims, const int64_t *shape)
     return n;
 }
 
-DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
+DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
-    if (dpari_coords(l, rank, coord) == NULL) {
+    if (dpari_coords(layout, rank, coord) == NULL) {
         return 0; /* also for an array without dims */
     }
-    dpar_layout_local(l, rank, shape, NULL);
-    return dpari_volume(l->dims, shape);
+    dpar_layout_local(layout, rank, shape, NULL);
+    return dpari_volume(layout->dims, shape);
 }
 
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+DPAR_API void dpar_layout_strides(const dpar_layout *layout, int32_t rank, const int64_t *whole,
                                   int64_t *stride)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t d, k;
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = 0; d < l->dims; d++) {
+    dpar_layout_local(layout, rank, shape, NULL);
+    for (d = 0; d < layout->dims; d++) {
         stride[d] = 1;
-        for (k = 0; k < l->dims; k++) {
+        for (k = 0; k < layout->dims; k++) {
             int faster = whole == NULL || whole[k] == whole[d] ? k > d : whole[k] < whole[d];
             if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
                 stride[d] = INT64_MAX;
@@ -404,64 +411,64 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int6
     }
 }
 
-/* ---- copies --------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
-static uint32_t dpari_copy_axes(const dpar_layout *l)
+static uint32_t dpari_copy_axes(const dpar_layout *layout)
 {
     uint32_t set = 0;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        set |= layout->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
     }
     return set;
 }
 
-DPARI_API int32_t dpari_layout_copies(const dpar_layout *l)
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *layout)
 {
-    return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
+    return dpar_mesh_group_size(&layout->mesh, dpari_copy_axes(layout));
 }
 
-DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
+DPAR_API int32_t dpar_layout_owner(const dpar_layout *layout, const int64_t *index, int32_t copy,
                                    int64_t *local)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     int64_t at[DPAR_MAX_DIMS], run;
-    if (copy < 0 || copy >= dpari_layout_copies(l)) {
+    if (copy < 0 || copy >= dpari_layout_copies(layout)) {
         return -1;
     }
     dpari_zero(coord, sizeof(coord));
-    for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_locate(l, d, index[d], coord, &at[d], &run)) {
+    for (d = 0; d < layout->dims; d++) {
+        if (!dpar_layout_locate(layout, d, index[d], coord, &at[d], &run)) {
             return -1;
         }
     }
-    for (d = 0; d < l->dims && local != NULL; d++) {
+    for (d = 0; d < layout->dims && local != NULL; d++) {
         local[d] = at[d];
     }
-    return dpar_mesh_group_member(&l->mesh, dpari_copy_axes(l), dpar_mesh_rank(&l->mesh, coord),
-                                  copy);
+    return dpar_mesh_group_member(&layout->mesh, dpari_copy_axes(layout),
+                                  dpar_mesh_rank(&layout->mesh, coord), copy);
 }
 
-DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
+DPAR_API int dpar_layout_is_primary(const dpar_layout *layout, int32_t rank)
 {
-    return dpar_mesh_group_index(&l->mesh, dpari_copy_axes(l), rank) == 0;
+    return dpar_mesh_group_index(&layout->mesh, dpari_copy_axes(layout), rank) == 0;
 }
 
-/* ---- boxes ---------------------------------------------------------------------------------- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
-DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+DPAR_API int dpar_layout_next(const dpar_layout *layout, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at)
 {
     int32_t coord[DPAR_MAX_AXES], d;
-    const int32_t *where = dpari_coords(l, rank, coord);
+    const int32_t *where = dpari_coords(layout, rank, coord);
     dpari_nest e;
     int64_t run;
-    if (where == NULL || (cursor->begun && l->dims == 0)) {
+    if (where == NULL || (cursor->begun && layout->dims == 0)) {
         return 0;
     }
-    for (d = l->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
-        dpari_nest_of(l, where, d, &e);
-        (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
+    for (d = layout->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
+        dpari_nest_of(layout, where, d, &e);
+        (void)dpari_nest_global(layout, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
         if (cursor->local[d] < e.size[e.cuts]) {
             break;
@@ -471,9 +478,9 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
             return 0;
         }
     }
-    for (d = 0; d < l->dims; d++) {
-        dpari_nest_of(l, where, d, &e);
-        box->lo[d] = dpari_nest_global(l, coord, &e, cursor->local[d], &run);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_nest_of(layout, where, d, &e);
+        box->lo[d] = dpari_nest_global(layout, coord, &e, cursor->local[d], &run);
         if (box->lo[d] < 0) {
             return 0; /* an empty dim */
         }
@@ -482,20 +489,21 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
             at[d] = cursor->local[d];
         }
     }
-    box->dims = l->dims;
+    box->dims = layout->dims;
     cursor->begun = 1;
     return 1;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------ */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *layout, const int8_t *order)
 {
-    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
+    const int64_t axes =
+        dpari_least(layout->mesh.axes, DPAR_MAX_AXES); /* compilers warn without it */
     int32_t k;
     for (k = 0; k < axes; k++) {
-        l->order[k] = order[k];
-        l->axis[order[k]].order = k;
+        layout->order[k] = order[k];
+        layout->axis[order[k]].order = k;
     }
 }
 

@@ -72,7 +72,7 @@ typedef struct dpar_layout {
  * their `order`. Each axis cuts what the axes before it left: 18 over (4, 2) is 3 2 3 2 3 2 2 1.
  * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes^2 + parts of RAGGED).
  */
-DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
+DPAR_API dpar_status dpar_layout_init(dpar_layout *layout, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
                                       dpar_why *why);
 
@@ -83,12 +83,12 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
  *
  * Costs O(axes).
  */
-DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
+DPAR_API void dpar_layout_local(const dpar_layout *layout, int32_t rank, int64_t *shape,
                                 int64_t *offset);
 
 /* Counts the elements of a rank's local array. Returns 0 for a rank outside the mesh and -1 above
  * 2^63 - 1. Costs O(axes^2). */
-DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
+DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank);
 
 /* Finds the global index at a local index, in one dim of one rank. Returns -1 past the end.
  *
@@ -100,8 +100,8 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
  *
  * Costs O(axes).
  */
-DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
-                                    int64_t *run);
+DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
+                                    int64_t local, int64_t *run);
 
 /* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside.
  *
@@ -112,7 +112,7 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
  *
  * Costs O(axes).
  */
-DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+DPAR_API int dpar_layout_locate(const dpar_layout *layout, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run);
 
 /* Finds the rank that holds copy number `copy` of an element. Returns -1 if the element or the copy
@@ -124,12 +124,12 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
  * Copy 0 is the primary one. Copies are counted with the axis of the smallest stride fastest. Costs
  * O(axes^2).
  */
-DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
+DPAR_API int32_t dpar_layout_owner(const dpar_layout *layout, const int64_t *index, int32_t copy,
                                    int64_t *local);
 
 /* Tests whether a rank holds copy 0 of its part, so that it writes the part to a checkpoint.
  * Returns 0 for a rank outside the mesh. Costs O(axes^2). */
-DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
+DPAR_API int dpar_layout_is_primary(const dpar_layout *layout, int32_t rank);
 
 /* The position of dpar_layout_next in a rank's boxes. Begin with an all-zero cursor. */
 typedef struct dpar_box_cursor {
@@ -145,7 +145,7 @@ typedef struct dpar_box_cursor {
  * Boxes are in order, the last dim fastest. There is one box if the rank's indices are contiguous
  * in every dim. Costs O(axes) for each box.
  */
-DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+DPAR_API int dpar_layout_next(const dpar_layout *layout, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at);
 
 /* Computes the strides of a rank's local array, which is dense in its own shape.
@@ -157,7 +157,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
  * The dim with the smallest stride in `whole` is the fastest; of equal ones the later dim. Costs
  * O(dims^2).
  */
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+DPAR_API void dpar_layout_strides(const dpar_layout *layout, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
 
 #endif

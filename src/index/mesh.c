@@ -7,11 +7,11 @@
 
 #include "inner.h"
 
-static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
+static void dpari_mesh_strides(dpar_mesh *mesh, int32_t order)
 {
     int32_t i, stride = 1;
-    for (i = 0; i < m->axes; i++) {
-        dpar_mesh_axis *a = &m->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : m->axes - 1 - i];
+    for (i = 0; i < mesh->axes; i++) {
+        dpar_mesh_axis *a = &mesh->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : mesh->axes - 1 - i];
         a->stride = stride;
         stride *= a->size;
     }
@@ -42,21 +42,21 @@ static size_t dpari_mesh_word(const char **at)
 
 /* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
  * repeated name could not be found. */
-static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
+static dpar_status dpari_mesh_name(dpar_mesh *mesh, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
     int32_t k;
-    if (n == 0 || n >= sizeof(m->axis[i].name)) {
+    if (n == 0 || n >= sizeof(mesh->axis[i].name)) {
         return dpari_wrong(why, "axis name '%.*s' has %ld characters: 1 to 15 are allowed",
                            (int32_t)n, name, (int64_t)n);
     }
     for (k = 0; k < i; k++) {
-        if (dpari_spells(name, n, m->axis[k].name)) {
+        if (dpari_spells(name, n, mesh->axis[k].name)) {
             return dpari_wrong(why, "axes %d and %d are both called '%.*s'", k, i, (int32_t)n,
                                name);
         }
     }
-    dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
+    dpari_copy_text(mesh->axis[i].name, sizeof(mesh->axis[i].name), name, n);
     return DPAR_OK;
 }
 
@@ -77,13 +77,13 @@ static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_t n, int32_t size,
                                      dpar_why *why)
 {
-    dpar_mesh *m = &l->mesh;
-    int64_t product = m->size;
-    if (m->axes == DPAR_MAX_AXES) {
+    dpar_mesh *mesh = &l->mesh;
+    int64_t product = mesh->size;
+    if (mesh->axes == DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
-        l->unknown = m->axes;
+        l->unknown = mesh->axes;
     } else if (size < 1) {
         return dpari_wrong(
             why, "axis '%.*s' has size %d: must be at least 1; one may be -1 if ranks is given",
@@ -94,9 +94,9 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (product > INT32_MAX) {
         return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks");
     }
-    m->size = (int32_t)product;
-    m->axis[m->axes].size = size;
-    return dpari_mesh_name(m, m->axes++, name, n, why);
+    mesh->size = (int32_t)product;
+    mesh->axis[mesh->axes].size = size;
+    return dpari_mesh_name(mesh, mesh->axes++, name, n, why);
 }
 
 static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
@@ -165,18 +165,18 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
     return -1;
 }
 
-/* ---- coordinates ---------------------------------------------------------------------------- */
+/* ---- coordinates ----------------------------------------------------------------------------- */
 
 /* Lists the axes in `which` that have more than one rank, the largest stride first. Returns their
  * number. */
-static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *axis)
+static int32_t dpari_mesh_sorted(const dpar_mesh *mesh, uint32_t which, int32_t *axis)
 {
     int32_t i, k, n = 0;
-    for (i = 0; i < m->axes; i++) {
-        if ((which >> i & 1u) == 0 || m->axis[i].size < 2) {
+    for (i = 0; i < mesh->axes; i++) {
+        if ((which >> i & 1u) == 0 || mesh->axis[i].size < 2) {
             continue;
         }
-        for (k = n++; k > 0 && m->axis[axis[k - 1]].stride < m->axis[i].stride; k--) {
+        for (k = n++; k > 0 && mesh->axis[axis[k - 1]].stride < mesh->axis[i].stride; k--) {
             axis[k] = axis[k - 1];
         }
         axis[k] = i;
@@ -222,11 +222,11 @@ static int dpari_digits_done(const dpari_digits *s)
 }
 
 /* Searches depth-first. The bounds ensure that every leaf reaches the sum exactly. */
-static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, int signs)
+static int dpari_digits_find(dpari_digits *s, const dpar_mesh *mesh, int64_t sum, int signs)
 {
     int32_t k = 0;
-    s->mesh = m;
-    s->count = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->mesh = mesh;
+    s->count = dpari_mesh_sorted(mesh, UINT32_MAX, s->axis);
     s->signs = signs;
     s->rest[0] = sum;
     if (s->count == 0) {
@@ -241,7 +241,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             }
             continue;
         }
-        s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
+        s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * mesh->axis[s->axis[k]].stride;
         if (k + 1 < s->count) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
@@ -314,7 +314,7 @@ DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t ax
     return rank + ((int32_t)to - at) * mesh->axis[axis].stride;
 }
 
-/* ---- groups --------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
 {
@@ -355,7 +355,7 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
     return index;
 }
 
-/* ---- algebra -------------------------------------------------------------------------------- */
+/* ---- algebra --------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
                                                 uint32_t which, int32_t rank, dpar_why *why)
@@ -400,7 +400,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     return DPAR_OK;
 }
 
-/* ---- other ways to make one ----------------------------------------------------------------- */
+/* ---- other ways to make one ------------------------------------------------------------------ */
 
 /* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)

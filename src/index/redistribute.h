@@ -83,15 +83,15 @@ typedef struct dpar_redistribute_cursor {
  * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
  * have a nearer copy.
  */
-DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
-                                             const dpar_layout *to, int32_t rank, int32_t direction,
-                                             int32_t per_node);
+DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
+                                             const dpar_layout *from, const dpar_layout *to,
+                                             int32_t rank, int32_t direction, int32_t per_node);
 
 /* Advances to the next transfer of the list. Returns 1, or 0 when there is none left.
  *
  * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
  * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
  */
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t);
 
 #endif

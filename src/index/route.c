@@ -21,7 +21,7 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
     }
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 /* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
  * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
@@ -54,26 +54,28 @@ static int32_t dpari_state_cuts(uint64_t state, int32_t axes, int32_t dim)
 }
 
 /* Encodes a layout. Axes of size 1 have no effect and count as replicated. */
-static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_why *why)
+static dpar_status dpari_state_of(const dpar_layout *layout, uint64_t *state, dpar_why *why)
 {
     uint64_t s = 0;
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
+    for (k = 0; k < layout->mesh.axes; k++) {
         s = dpari_state_put(s, k, DPARI_STATE_R, 0);
     }
-    for (k = 0; k < l->mesh.axes; k++) {
-        int32_t axis = l->order[k];
-        const dpar_placement *p = &l->axis[axis];
-        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_PLACEMENT_REPLICATE) {
+    for (k = 0; k < layout->mesh.axes; k++) {
+        int32_t axis = layout->order[k];
+        const dpar_placement *placement = &layout->axis[axis];
+        if (layout->mesh.axis[axis].size == 1 || placement->kind == DPAR_PLACEMENT_REPLICATE) {
             continue;
         }
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis, p->rule);
+        if (placement->kind == DPAR_PLACEMENT_SHARD && placement->rule != DPAR_SPLIT_CHUNK) {
+            return dpari_wrong(why, "axis %d shards by rule %d: routes need CHUNK", axis,
+                               placement->rule);
         }
-        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+        if (placement->kind == DPAR_PLACEMENT_PARTIAL) {
             s = dpari_state_put(s, axis, DPARI_STATE_P, 0);
         } else {
-            s = dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+            s = dpari_state_put(s, axis, placement->dim,
+                                dpari_state_cuts(s, layout->mesh.axes, placement->dim));
         }
     }
     *state = s;
@@ -81,26 +83,26 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
 }
 
 /* Returns the padded elements of a dim under the cuts of a state. */
-static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
+static int64_t dpari_state_extent(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
-    int64_t n = l->extent[dim];
+    int64_t n = layout->extent[dim];
     int32_t place, i;
-    for (place = 0; place < l->mesh.axes; place++) {
-        for (i = 0; i < l->mesh.axes; i++) {
+    for (place = 0; place < layout->mesh.axes; place++) {
+        for (i = 0; i < layout->mesh.axes; i++) {
             if (dpari_state_dim(state, i) == dim && dpari_state_place(state, i) == place) {
-                n = dpari_ceil_div(n, l->mesh.axis[i].size);
+                n = dpari_ceil_div(n, layout->mesh.axis[i].size);
             }
         }
     }
     return n;
 }
 
-static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
+static int64_t dpari_state_elements(const dpar_layout *layout, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < l->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
-        if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
+    for (d = 0; d < layout->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
+        if (!dpari_mul(n, dpari_state_extent(layout, state, d), &n)) {
             n = INT64_MAX;
         }
     }
@@ -109,20 +111,20 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 
 /* True if both layouts are cut into equal tiles of the same shape, so that tiles only change ranks.
  */
-static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
+static int dpari_state_tiles(const dpar_layout *layout, uint64_t a, uint64_t b)
 {
     int32_t d, i;
-    for (d = 0; d < l->dims; d++) {
+    for (d = 0; d < layout->dims; d++) {
         int64_t parts_a = 1, parts_b = 1;
-        for (i = 0; i < l->mesh.axes; i++) {
-            parts_a *= dpari_state_dim(a, i) == d ? l->mesh.axis[i].size : 1;
-            parts_b *= dpari_state_dim(b, i) == d ? l->mesh.axis[i].size : 1;
+        for (i = 0; i < layout->mesh.axes; i++) {
+            parts_a *= dpari_state_dim(a, i) == d ? layout->mesh.axis[i].size : 1;
+            parts_b *= dpari_state_dim(b, i) == d ? layout->mesh.axis[i].size : 1;
         }
-        if (parts_a != parts_b || l->extent[d] % parts_a != 0) {
+        if (parts_a != parts_b || layout->extent[d] % parts_a != 0) {
             return 0;
         }
     }
-    for (i = 0; i < l->mesh.axes; i++) {
+    for (i = 0; i < layout->mesh.axes; i++) {
         if ((dpari_state_dim(a, i) == DPARI_STATE_P) != (dpari_state_dim(b, i) == DPARI_STATE_P)) {
             return 0;
         }
@@ -147,7 +149,7 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
                      : dpari_state_put(state, p->axis, p->to, dpari_state_cuts(state, axes, p->to));
 }
 
-/* ---- search --------------------------------------------------------------------------------- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
     const dpar_layout *layout; /* the one that the route starts from */
@@ -160,63 +162,64 @@ typedef struct dpari_route {
 } dpari_route;
 
 /* Puts node k into slot s of the heap. */
-static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
+static void dpari_heap_put(dpari_route *route, int32_t s, int32_t k)
 {
-    r->node[s].heap = k;
-    r->node[k].slot = s;
+    route->node[s].heap = k;
+    route->node[k].slot = s;
 }
 
-static int64_t dpari_heap_cost(const dpari_route *r, int32_t s)
+static int64_t dpari_heap_cost(const dpari_route *route, int32_t s)
 {
-    return r->node[r->node[s].heap].cost;
+    return route->node[route->node[s].heap].cost;
 }
 
-static void dpari_heap_rise(dpari_route *r, int32_t s, int32_t k)
+static void dpari_heap_rise(dpari_route *route, int32_t s, int32_t k)
 {
-    while (s > 0 && dpari_heap_cost(r, (s - 1) / 2) > r->node[k].cost) {
-        dpari_heap_put(r, s, r->node[(s - 1) / 2].heap);
+    while (s > 0 && dpari_heap_cost(route, (s - 1) / 2) > route->node[k].cost) {
+        dpari_heap_put(route, s, route->node[(s - 1) / 2].heap);
         s = (s - 1) / 2;
     }
-    dpari_heap_put(r, s, k);
+    dpari_heap_put(route, s, k);
 }
 
-static int32_t dpari_heap_pop(dpari_route *r)
+static int32_t dpari_heap_pop(dpari_route *route)
 {
-    int32_t top = r->node[0].heap, last = r->node[--r->heaped].heap, s = 0, child;
-    for (; (child = 2 * s + 1) < r->heaped; s = child) {
-        if (child + 1 < r->heaped && dpari_heap_cost(r, child + 1) < dpari_heap_cost(r, child)) {
+    int32_t top = route->node[0].heap, last = route->node[--route->heaped].heap, s = 0, child;
+    for (; (child = 2 * s + 1) < route->heaped; s = child) {
+        if (child + 1 < route->heaped &&
+            dpari_heap_cost(route, child + 1) < dpari_heap_cost(route, child)) {
             child++;
         }
-        if (dpari_heap_cost(r, child) >= r->node[last].cost) {
+        if (dpari_heap_cost(route, child) >= route->node[last].cost) {
             break;
         }
-        dpari_heap_put(r, s, r->node[child].heap);
+        dpari_heap_put(route, s, route->node[child].heap);
     }
-    dpari_heap_put(r, s, last);
-    r->node[top].slot = -1; /* settled */
+    dpari_heap_put(route, s, last);
+    route->node[top].slot = -1; /* settled */
     return top;
 }
 
 /* Finds the node of a state, or makes it, in a hash table with open addressing. Returns its number,
  * or -1 if there is no capacity left. */
-static int32_t dpari_route_find(dpari_route *r, uint64_t state)
+static int32_t dpari_route_find(dpari_route *route, uint64_t state)
 {
     uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
-    int32_t at = (int32_t)((mixed >> 33) % (uint64_t)(uint32_t)r->room);
-    while (r->node[at].hash != 0) {
-        int32_t k = r->node[at].hash - 1;
-        if (r->node[k].state == state) {
+    int32_t at = (int32_t)((mixed >> 33) % (uint64_t)(uint32_t)route->room);
+    while (route->node[at].hash != 0) {
+        int32_t k = route->node[at].hash - 1;
+        if (route->node[k].state == state) {
             return k;
         }
-        at = at + 1 < r->room ? at + 1 : 0;
+        at = at + 1 < route->room ? at + 1 : 0;
     }
-    if (r->known + 1 >= r->room) { /* one stays empty, so that searching ends */
+    if (route->known + 1 >= route->room) { /* one stays empty, so that searching ends */
         return -1;
     }
-    r->node[at].hash = r->known + 1;
-    r->node[r->known].state = state;
-    r->node[r->known].cost = -1;
-    return r->known++;
+    route->node[at].hash = route->known + 1;
+    route->node[route->known].state = state;
+    route->node[route->known].cost = -1;
+    return route->known++;
 }
 
 /* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
@@ -228,51 +231,54 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
 
 /* Returns the padded elements that each of `size` ranks gets if a dim of the state is cut further.
  */
-static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
+static int64_t dpari_state_chunk(const dpar_layout *layout, uint64_t state, int32_t dim,
+                                 int64_t size)
 {
-    int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
+    int64_t n = dpari_state_elements(layout, state),
+            extent = dpari_state_extent(layout, state, dim);
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
 /* Returns how many elements a rank sends in a step. */
-static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
+static int64_t dpari_route_moved(const dpari_route *route, uint64_t state, const dpar_route_step *p)
 {
-    int64_t n = dpari_state_elements(r->layout, state), size;
+    int64_t n = dpari_state_elements(route->layout, state), size;
     if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
     if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
-    size = r->layout->mesh.axis[p->axis].size;
+    size = route->layout->mesh.axis[p->axis].size;
     switch (p->kind) {
     case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return dpari_route_price(dpari_state_chunk(r->layout, state, p->to, size), size - 1);
+    default:
+        return dpari_route_price(dpari_state_chunk(route->layout, state, p->to, size), size - 1);
     }
 }
 
 /* Returns the cost of an element along an axis, or with -1 along the most expensive one. */
-static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
+static int64_t dpari_route_each(const dpari_route *route, int32_t axis)
 {
     int64_t most = 0;
     int32_t i;
-    if (r->byte_cost == NULL) {
+    if (route->byte_cost == NULL) {
         return 1;
     }
-    for (i = 0; i < r->layout->mesh.axes; i++) {
-        if (r->layout->mesh.axis[i].size > 1) {
-            most = dpari_most(most, r->byte_cost[i]);
+    for (i = 0; i < route->layout->mesh.axes; i++) {
+        if (route->layout->mesh.axis[i].size > 1) {
+            most = dpari_most(most, route->byte_cost[i]);
         }
     }
-    return axis >= 0 ? r->byte_cost[axis] : most;
+    return axis >= 0 ? route->byte_cost[axis] : most;
 }
 
 /* Takes a step from node k. Returns 0 if there is no capacity for the node to which it leads. */
-static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
+static int dpari_route_try(dpari_route *route, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
-    const int64_t each = dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
+    const int64_t each = dpari_route_each(route, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis);
     dpar_route_step p;
     int64_t cost;
     int32_t next;
@@ -281,35 +287,35 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.from = from;
     p.to = to;
     p.held = 0;
-    p.elements = dpari_route_moved(r, r->node[k].state, &p);
+    p.elements = dpari_route_moved(route, route->node[k].state, &p);
     /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
-    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? r->step_cost : 0);
-    cost = r->node[k].cost + 1 + 16 * cost;
-    next =
-        dpari_route_find(r, dpari_state_step(r->node[k].state, r->layout->mesh.axes, &p, r->goal));
+    cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? route->step_cost : 0);
+    cost = route->node[k].cost + 1 + 16 * cost;
+    next = dpari_route_find(
+        route, dpari_state_step(route->node[k].state, route->layout->mesh.axes, &p, route->goal));
     if (next < 0) {
         return 0;
     }
-    if (r->node[next].cost >= 0 && r->node[next].cost <= cost) {
+    if (route->node[next].cost >= 0 && route->node[next].cost <= cost) {
         return 1;
     }
-    if (r->node[next].cost < 0) {
-        r->node[next].slot = r->heaped++;
+    if (route->node[next].cost < 0) {
+        route->node[next].slot = route->heaped++;
     }
-    r->node[next].cost = cost;
-    r->node[next].before = k;
-    r->node[next].step = p;
-    dpari_heap_rise(r, r->node[next].slot, next);
+    route->node[next].cost = cost;
+    route->node[next].before = k;
+    route->node[next].step = p;
+    dpari_heap_rise(route, route->node[next].slot, next);
     return 1;
 }
 
 /* Takes all steps of one axis. */
-static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
+static int dpari_route_axis(dpari_route *route, int32_t k, int32_t axis)
 {
-    uint64_t state = r->node[k].state;
-    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->layout->mesh.axes;
+    uint64_t state = route->node[k].state;
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = route->layout->mesh.axes;
     int32_t kind = DPAR_ROUTE_STEP_ALL_TO_ALL;
-    if (r->layout->mesh.axis[axis].size == 1) {
+    if (route->layout->mesh.axis[axis].size == 1) {
         return 1;
     }
     if (at < DPAR_MAX_DIMS &&
@@ -321,66 +327,68 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     } else if (at == DPARI_STATE_P) {
         kind = DPAR_ROUTE_STEP_REDUCE_SCATTER;
     }
-    for (d = 0; d < r->layout->dims && ok; d++) {
-        ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
+    for (d = 0; d < route->layout->dims && ok; d++) {
+        ok = d == at || dpari_route_try(route, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
     } else if (at != DPARI_STATE_R) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
-    } else if (dpari_state_dim(r->goal, axis) == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
+    } else if (dpari_state_dim(route->goal, axis) == DPARI_STATE_P) {
+        ok = ok && dpari_route_try(route, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
     }
     return ok;
 }
 
 /* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
-static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
+static int dpari_state_even(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        parts *= dpari_state_dim(state, i) == dim ? l->mesh.axis[i].size : 1;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        parts *= dpari_state_dim(state, i) == dim ? layout->mesh.axis[i].size : 1;
     }
-    return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
+    return dim >= DPAR_MAX_DIMS || layout->extent[dim] % parts == 0;
 }
 
 /* Takes the steps that exchange an axis with a later one. */
-static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
+static int dpari_route_swaps(dpari_route *route, int32_t k, int32_t axis)
 {
-    uint64_t state = r->node[k].state;
+    uint64_t state = route->node[k].state;
     int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
-    for (i = axis + 1; i < r->layout->mesh.axes && ok; i++) {
+    for (i = axis + 1; i < route->layout->mesh.axes && ok; i++) {
         b = dpari_state_dim(state, i);
         if ((a == b && a < DPAR_MAX_DIMS) ||
-            (a != b && r->layout->mesh.axis[axis].size == r->layout->mesh.axis[i].size &&
+            (a != b && route->layout->mesh.axis[axis].size == route->layout->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
-            ok = !dpari_state_even(r->layout, state, a) || !dpari_state_even(r->layout, state, b) ||
-                 dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+            ok = !dpari_state_even(route->layout, state, a) ||
+                 !dpari_state_even(route->layout, state, b) ||
+                 dpari_route_try(route, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1,
+                                 i);
         }
     }
     return ok;
 }
 
-static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *end)
+static dpar_status dpari_route_search(dpari_route *route, uint64_t start, int32_t *end)
 {
-    int32_t k = dpari_route_find(r, start), axis;
-    r->node[k].cost = 0;
-    r->node[k].before = -1;
-    r->node[k].slot = r->heaped++;
-    dpari_heap_put(r, 0, k);
-    while (r->heaped > 0) {
-        k = dpari_heap_pop(r);
-        if (r->node[k].state == r->goal) {
+    int32_t k = dpari_route_find(route, start), axis;
+    route->node[k].cost = 0;
+    route->node[k].before = -1;
+    route->node[k].slot = route->heaped++;
+    dpari_heap_put(route, 0, k);
+    while (route->heaped > 0) {
+        k = dpari_heap_pop(route);
+        if (route->node[k].state == route->goal) {
             *end = k;
             return DPAR_OK;
         }
-        if (dpari_state_tiles(r->layout, r->node[k].state, r->goal) &&
-            !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
+        if (dpari_state_tiles(route->layout, route->node[k].state, route->goal) &&
+            !dpari_route_try(route, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
-        for (axis = 0; axis < r->layout->mesh.axes; axis++) {
-            if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
+        for (axis = 0; axis < route->layout->mesh.axes; axis++) {
+            if (!dpari_route_axis(route, k, axis) || !dpari_route_swaps(route, k, axis)) {
                 return DPAR_E_ROOM;
             }
         }
@@ -461,49 +469,49 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     return DPAR_OK;
 }
 
-/* ---- applying ------------------------------------------------------------------------------- */
+/* ---- applying -------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
+DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *layout,
                                                       const dpar_route_step *step,
                                                       const dpar_layout *goal, dpar_layout *after,
                                                       dpar_why *why)
 {
-    dpar_placement *p;
+    dpar_placement *placement;
     int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_ROUTE_STEP_PERMUTE) {
         *after = *goal;
         return DPAR_OK;
     }
-    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
-        step->to < l->mesh.axes) {
-        *after = *l;
-        after->axis[axis] = l->axis[step->to];
-        after->axis[step->to] = l->axis[axis];
-        for (k = 0; k < l->mesh.axes; k++) {
-            order[k] = l->order[k];
-            if (l->order[k] == axis) {
+    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < layout->mesh.axes &&
+        step->to >= 0 && step->to < layout->mesh.axes) {
+        *after = *layout;
+        after->axis[axis] = layout->axis[step->to];
+        after->axis[step->to] = layout->axis[axis];
+        for (k = 0; k < layout->mesh.axes; k++) {
+            order[k] = layout->order[k];
+            if (layout->order[k] == axis) {
                 order[k] = (int8_t)step->to;
-            } else if (l->order[k] == step->to) {
+            } else if (layout->order[k] == step->to) {
                 order[k] = (int8_t)axis;
             }
         }
         dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
-    if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
+    if (axis < 0 || axis >= layout->mesh.axes || step->to >= layout->dims) {
         return dpari_wrong(why, "the step's axis %d or dim %d does not exist", axis, step->to);
     }
-    *after = *l;
-    p = &after->axis[axis];
+    *after = *layout;
+    placement = &after->axis[axis];
     if (step->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
-        *p = goal->axis[axis];
+        *placement = goal->axis[axis];
     } else {
-        *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
+        *placement = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
     }
-    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* the axis of the step cuts last */
-        if (l->order[k] != axis) {
-            order[n++] = l->order[k];
+    for (k = 0, n = 0; k < layout->mesh.axes; k++) { /* the axis of the step cuts last */
+        if (layout->order[k] != axis) {
+            order[n++] = layout->order[k];
         }
     }
     order[n] = (int8_t)axis;

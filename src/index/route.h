@@ -86,9 +86,10 @@ typedef struct dpar_route_desc {
 DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
                                      int32_t *count, dpar_why *why);
 
-/* Computes the layout after a step of a plan, from the layout `l` before it. It does not detect a
- * step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs O(axes). */
-DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_route_step *step,
+/* Computes the layout after a step of a plan, from the layout before it. It does not
+ * detect a step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs
+ * O(axes). */
+DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *layout, const dpar_route_step *step,
                                            const dpar_layout *goal, dpar_layout *after,
                                            dpar_why *why);
 

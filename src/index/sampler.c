@@ -8,80 +8,85 @@
 
 /* ---- the samples of a rank ------------------------------------------------------------------- */
 
-static void dpari_permutation_set(dpar_sampler *s);
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
+static void dpari_permutation_set(dpar_sampler *sampler);
+static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x);
 
-DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
+    if (sampler->remainder < DPAR_SAMPLER_PAD || sampler->remainder > DPAR_SAMPLER_EXACT) {
         return dpari_wrong(why, "remainder is %d: must be 0 (pad), 1 (drop) or 2 (exact)",
-                           s->remainder);
+                           sampler->remainder);
     }
-    if (s->ranks < 1 || s->run < 0) {
-        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", s->ranks,
-                           s->run);
+    if (sampler->ranks < 1 || sampler->run < 0) {
+        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", sampler->ranks,
+                           sampler->run);
     }
-    if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
-        return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", s->count,
-                         s->ranks, s->run);
+    if (sampler->count < 0 || sampler->count > most || sampler->run > most / sampler->ranks) {
+        return dpari_say(sampler->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "count is %ld, ranks %d x run %ld: each must be 0 to 2^62", sampler->count,
+                         sampler->ranks, sampler->run);
     }
-    if (s->first < 0 || s->first > s->count) {
-        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", s->first, s->count);
+    if (sampler->first < 0 || sampler->first > sampler->count) {
+        return dpari_wrong(why, "first is %ld: must be 0 to count, %ld", sampler->first,
+                           sampler->count);
     }
-    s->run = s->run > 0 ? s->run : 1;
-    dpari_permutation_set(s);
+    sampler->run = sampler->run > 0 ? sampler->run : 1;
+    dpari_permutation_set(sampler);
     return DPAR_OK;
 }
 
 /* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
  * receives the samples after them. */
-static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
+static int64_t dpari_sampler_rounds(const dpar_sampler *sampler, int64_t *after)
 {
-    int64_t left = s->count - s->first, round = s->run * s->ranks;
+    int64_t left = sampler->count - sampler->first, round = sampler->run * sampler->ranks;
     *after = left % round;
     return left / round;
 }
 
-DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank)
 {
-    int64_t after, rounds = dpari_sampler_rounds(s, &after);
-    if (rank < 0 || rank >= s->ranks) {
+    int64_t after, rounds = dpari_sampler_rounds(sampler, &after);
+    if (rank < 0 || rank >= sampler->ranks) {
         return 0;
     }
-    if (s->remainder == DPAR_SAMPLER_PAD) {
-        return (rounds + (after > 0)) * s->run;
+    if (sampler->remainder == DPAR_SAMPLER_PAD) {
+        return (rounds + (after > 0)) * sampler->run;
     }
-    if (s->remainder == DPAR_SAMPLER_DROP) {
-        return rounds * s->run;
+    if (sampler->remainder == DPAR_SAMPLER_DROP) {
+        return rounds * sampler->run;
     }
-    return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
+    return rounds * sampler->run +
+           dpari_most(0, dpari_least(sampler->run, after - rank * sampler->run));
 }
 
-DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s)
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *sampler)
 {
-    return dpar_sampler_rank_count(s, s->ranks - 1) / s->run * s->run;
+    return dpar_sampler_rank_count(sampler, sampler->ranks - 1) / sampler->run * sampler->run;
 }
 
-DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int64_t k)
 {
     int64_t at;
-    if (k < 0 || k >= dpar_sampler_rank_count(s, rank)) {
+    if (k < 0 || k >= dpar_sampler_rank_count(sampler, rank)) {
         return -1;
     }
-    at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    at = at < s->count ? at : at % s->count; /* padding repeats the list, as in torch */
-    return s->shuffle ? dpari_permutation_walk(s, at) : at;
+    at = sampler->first + k / sampler->run * (sampler->run * sampler->ranks) + rank * sampler->run +
+         k % sampler->run;
+    at = at < sampler->count ? at : at % sampler->count; /* padding repeats the list, as in torch */
+    return sampler->shuffle ? dpari_permutation_walk(sampler, at) : at;
 }
 
-DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k)
 {
-    int64_t most = dpar_sampler_rank_count(s, 0);
-    if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
+    int64_t most = dpar_sampler_rank_count(sampler, 0);
+    if (k < 0 || k > most || (k % sampler->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->remainder != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && sampler->remainder != DPAR_SAMPLER_DROP
+               ? sampler->count
+               : sampler->first + k * sampler->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
@@ -178,45 +183,46 @@ static uint64_t dpari_mix(uint64_t x)
 
 /* The function of a round. Multiples of 2^64 / golden ratio make the keys of the rounds different.
  */
-static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
+static uint64_t dpari_round(const dpar_sampler *sampler, uint64_t half, uint32_t round)
 {
-    return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+    return dpari_mix(half + dpari_mix(sampler->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
 enum { DPARI_ROUNDS = 6 }; /* a round changes both halves */
 
-static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
+static uint64_t dpari_feistel(const dpar_sampler *sampler, uint64_t x)
 {
-    const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
-    uint64_t low = x & low_mask, high = x >> s->low;
+    const uint64_t low_mask = ((uint64_t)1 << sampler->low) - 1,
+                   high_mask = ((uint64_t)1 << sampler->high) - 1;
+    uint64_t low = x & low_mask, high = x >> sampler->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
-        high ^= dpari_round(s, low, 2 * i) & high_mask;
-        low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
+        high ^= dpari_round(sampler, low, 2 * i) & high_mask;
+        low ^= dpari_round(sampler, high, 2 * i + 1) & low_mask;
     }
-    return high << s->low | low;
+    return high << sampler->low | low;
 }
 
-static void dpari_permutation_set(dpar_sampler *s)
+static void dpari_permutation_set(dpar_sampler *sampler)
 {
     int32_t bits = 2;
-    while (bits < 62 && (INT64_C(1) << bits) < s->count) {
+    while (bits < 62 && (INT64_C(1) << bits) < sampler->count) {
         bits++;
     }
-    s->key = dpari_mix(dpari_mix(s->seed) + s->epoch);
-    s->low = bits / 2;
-    s->high = bits - bits / 2;
+    sampler->key = dpari_mix(dpari_mix(sampler->seed) + sampler->epoch);
+    sampler->low = bits / 2;
+    sampler->high = bits - bits / 2;
 }
 
 /* Returns the sample at position x, or -1 outside of 0..count-1. It needs fewer than two steps on
  * average. */
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
+static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x)
 {
-    if (x < 0 || x >= s->count) {
+    if (x < 0 || x >= sampler->count) {
         return -1;
     }
     do { /* x is on a cycle of the permutation, so that this comes back into the range */
-        x = (int64_t)dpari_feistel(s, (uint64_t)x);
-    } while (x >= s->count);
+        x = (int64_t)dpari_feistel(sampler, (uint64_t)x);
+    } while (x >= sampler->count);
     return x;
 }

@@ -54,27 +54,27 @@ typedef struct dpar_sampler {
     uint64_t key; /* private */
 } dpar_sampler;
 
-/* Checks the fields of *s and sets its private ones. On failure *s is unchanged. Fails with
- * DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
+/* Checks the fields of *sampler and sets its private ones. On failure *sampler is unchanged. Fails
+ * with DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why);
 
 /* Counts the samples that a rank reads: at least as many as a later rank. Returns 0 for a rank
  * outside. Costs O(1). */
-DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank);
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank);
 
 /* Counts the samples, in whole runs, that every rank reads. Up to this number a collective for each
  * sample or batch is safe. Afterwards some ranks have a shorter batch or none, and such a
  * collective hangs. Costs O(1). */
-DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s);
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *sampler);
 
 /* Finds the k-th sample that a rank reads, 0..count-1: its position, or with `shuffle` the sample
  * at that position. Returns -1 past the rank's last sample. Costs O(1). */
-DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int64_t k);
 
 /* Counts the positions that are consumed when each rank has read k samples, which is the number
  * that a checkpoint must store. The result is at most count. Returns -1 if k is neither a multiple
  * of `run` nor all that the rank has. Costs O(1). */
-DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k);
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k);
 
 /* The state of MT19937, the generator std::mt19937 of C++: scratch memory of 2.5 KB for
  * dpar_sampler_shuffle. */

@@ -61,7 +61,7 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
 {
     static const int32_t sizes[2] = {2, 3};
     dpar_halo h;
-    dpar_layout *l = &h.grid;
+    dpar_layout *layout = &h.grid;
     dpar_halo_cursor walk;
     dpar_transfer t;
     uint32_t sum = 0;
@@ -70,13 +70,13 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     h.folds = h.mirror = 1;
     h.periodic = 2;
     for (i = 0; i < 2; i++) {
-        l->extent[i] = 11 + 2 * i;
-        l->axis[i].kind = DPAR_PLACEMENT_SHARD;
-        l->axis[i].dim = i;
+        layout->extent[i] = 11 + 2 * i;
+        layout->axis[i].kind = DPAR_PLACEMENT_SHARD;
+        layout->axis[i].dim = i;
         h.low[i] = h.high[i] = 2;
     }
-    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
-    dpar_layout_init(l, &l->mesh, 2, l->extent, l->axis, NULL);
+    dpar_mesh_init(&layout->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
+    dpar_layout_init(layout, &layout->mesh, 2, layout->extent, layout->axis, NULL);
     for (i = 0; i < 6; i++) {
         dpar_halo_first(&walk, &h, i, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
         while (dpar_halo_next(&walk, &t)) {

@@ -34,10 +34,10 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 /* Returns n / by[k], for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which
  * fits into 64 bits, n v / 2^(63+l) exceeds n / d by less than 1 / d, so that its floor is the
  * quotient. */
-DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
+DPARI_HOT int64_t dpari_split_div(const dpar_split *split, int k, int64_t n, int64_t *rest)
 {
-    int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
-    *rest = n - q * s->by[k];
+    int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, split->inverse[k]) >> split->shift[k]);
+    *rest = n - q * split->by[k];
     return q;
 }
 
@@ -75,22 +75,22 @@ static int dpari_bits(uint64_t d)
 }
 
 /* Sets divisor k and its inverse. */
-static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
+static void dpari_split_by(dpar_split *split, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
     int bits = dpari_bits(d);
-    s->by[k] = (int64_t)d;
+    split->by[k] = (int64_t)d;
     d <<= 64 - bits;              /* moves its highest bit to the top */
     if (d == (uint64_t)1 << 63) { /* a power of two */
-        s->inverse[k] = d;
+        split->inverse[k] = d;
         bits--;
     } else {
-        s->inverse[k] = dpari_inverse(d) + 1;
+        split->inverse[k] = dpari_inverse(d) + 1;
     }
-    s->shift[k] = (uint8_t)bits;
+    split->shift[k] = (uint8_t)bits;
 }
 
-/* ---- making --------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why)
 {
@@ -107,45 +107,45 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
 }
 
 /* Computes the divisors of a rule, and the rest of the count after whole rounds. */
-DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
+DPARI_INTERNAL void dpari_split_resize(dpar_split *split, int64_t count)
 {
-    int64_t blocks, parts = s->parts;
-    s->count = count;
-    s->rounds = count / parts;
-    s->extra = count % parts;
-    switch (s->rule) {
+    int64_t blocks, parts = split->parts;
+    split->count = count;
+    split->rounds = count / parts;
+    split->extra = count % parts;
+    switch (split->rule) {
     case DPAR_SPLIT_EVEN:
-        dpari_split_by(s, 0, s->rounds + 1);
-        dpari_split_by(s, 1, s->rounds);
+        dpari_split_by(split, 0, split->rounds + 1);
+        dpari_split_by(split, 1, split->rounds);
         break;
     case DPAR_SPLIT_FLOOR:
-        s->tail = count <= INT64_MAX / parts; /* P N fits */
-        dpari_split_by(s, 0, count);
-        dpari_split_by(s, 1, parts);
+        split->tail = count <= INT64_MAX / parts; /* P N fits */
+        dpari_split_by(split, 0, count);
+        dpari_split_by(split, 1, parts);
         break;
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        dpari_split_by(s, 0, s->block);
-        dpari_split_by(s, 1, parts);
-        blocks = count / s->block;
-        s->tail = count % s->block;
-        s->rounds = blocks / parts;
-        s->extra = blocks % parts;
+        dpari_split_by(split, 0, split->block);
+        dpari_split_by(split, 1, parts);
+        blocks = count / split->block;
+        split->tail = count % split->block;
+        split->rounds = blocks / parts;
+        split->extra = blocks % parts;
         break;
     case DPAR_SPLIT_STRIDED: /* by[0] elements in a piece, by[1] of them in a part */
-        dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
-        dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
-        s->rounds = count / s->by[0];
-        s->tail = count % s->by[0];
+        dpari_split_by(split, 0, dpari_ceil_div(count, split->block));
+        dpari_split_by(split, 1, dpari_ceil_div(split->by[0], parts));
+        split->rounds = count / split->by[0];
+        split->tail = count % split->by[0];
         break;
     case DPAR_SPLIT_RAGGED: break;
     default:
-        dpari_split_by(s, 0,
-                       dpari_ceil_div(count, s->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(split, 0,
+                       dpari_ceil_div(count, split->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
     }
 }
 
-DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
+DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
@@ -160,18 +160,18 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     if (blocked && block < 1) {
         return dpari_wrong(why, "block is %ld: must be at least 1", block);
     }
-    dpari_zero(s, sizeof(*s));
-    s->rule = rule;
-    s->parts = parts;
-    s->block = blocked ? block : 0;
+    dpari_zero(split, sizeof(*split));
+    split->rule = rule;
+    split->parts = parts;
+    split->block = blocked ? block : 0;
     if (rule == DPAR_SPLIT_CYCLIC) {
-        s->block = 1;
+        split->block = 1;
     }
-    dpari_split_resize(s, count);
+    dpari_split_resize(split, count);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts,
+DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *split, int32_t parts,
                                                        const int64_t *cuts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
@@ -188,11 +188,11 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
                                (int64_t)p + 1, cuts[p + 1]);
         }
     }
-    dpari_zero(s, sizeof(*s));
-    s->rule = DPAR_SPLIT_RAGGED;
-    s->parts = parts;
-    s->count = cuts[parts];
-    s->cuts = cuts;
+    dpari_zero(split, sizeof(*split));
+    split->rule = DPAR_SPLIT_RAGGED;
+    split->parts = parts;
+    split->count = cuts[parts];
+    split->cuts = cuts;
     return DPAR_OK;
 }
 
@@ -317,29 +317,30 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     return DPAR_OK;
 }
 
-/* ---- contiguous rules ----------------------------------------------------------------------- */
+/* ---- contiguous rules ------------------------------------------------------------------------ */
 
 /* Returns where part p begins, 0 <= p <= P. With chunks of b elements p b <= N + P, so that no
  * product overflows. For FLOOR, floor(N p / P) = (N / P) p + (N % P) p / P, with the second product
  * below 2^62. */
-DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
+DPARI_HOT int64_t dpari_split_cut(const dpar_split *split, int64_t p)
 {
     int64_t rest;
-    switch (s->rule) {
-    case DPAR_SPLIT_CHUNK: return dpari_least(s->count, p * s->by[0]);
-    case DPAR_SPLIT_EVEN: return s->rounds * p + dpari_least(p, s->extra);
-    case DPAR_SPLIT_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
-    default: return s->cuts[p];
+    switch (split->rule) {
+    case DPAR_SPLIT_CHUNK: return dpari_least(split->count, p * split->by[0]);
+    case DPAR_SPLIT_EVEN: return split->rounds * p + dpari_least(p, split->extra);
+    case DPAR_SPLIT_FLOOR:
+        return split->rounds * p + dpari_split_div(split, 1, split->extra * p, &rest);
+    default: return split->cuts[p];
     }
 }
 
 /* Finds the last part that begins at or before i and is not empty, by bisection. */
-static int32_t dpari_split_search(const dpar_split *s, int64_t i)
+static int32_t dpari_split_search(const dpar_split *split, int64_t i)
 {
-    int32_t low = 0, high = s->parts; /* cut(low) <= i < cut(high) */
+    int32_t low = 0, high = split->parts; /* cut(low) <= i < cut(high) */
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
-        if (dpari_split_cut(s, middle) <= i) {
+        if (dpari_split_cut(split, middle) <= i) {
             low = middle;
         } else {
             high = middle;
@@ -348,228 +349,234 @@ static int32_t dpari_split_search(const dpar_split *s, int64_t i)
     return low;
 }
 
-DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_even_part(const dpar_split *split, int64_t i)
 {
-    int64_t rest, p = dpari_split_div(s, 0, i, &rest);
-    return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
+    int64_t rest, p = dpari_split_div(split, 0, i, &rest);
+    return p < split->extra ? p : dpari_split_div(split, 1, i - split->extra, &rest);
 }
 
 /* floor(N p / P) <= i is the same as p <= (P (i + 1) - 1) / N. That division gives the part if the
  * product fits, otherwise a search does. */
-DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_floor_part(const dpar_split *split, int64_t i)
 {
     int64_t rest;
-    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest)
-                   : dpari_split_search(s, i);
+    return split->tail ? dpari_split_div(split, 0, split->parts * (i + 1) - 1, &rest)
+                       : dpari_split_search(split, i);
 }
 
-/* ---- scattered rules ------------------------------------------------------------------------ */
+/* ---- scattered rules ------------------------------------------------------------------------- */
 
 /* BLOCK_CYCLIC, 0-based (ScaLAPACK): block j belongs to (source + j) mod P. */
-DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, turn, block = dpari_split_div(s, 0, i, &in);
-    *local = s->block * dpari_split_div(s, 1, block, &turn) + in;
-    turn += s->source;
-    return turn >= s->parts ? turn - s->parts : turn;
+    int64_t in, turn, block = dpari_split_div(split, 0, i, &in);
+    *local = split->block * dpari_split_div(split, 1, block, &turn) + in;
+    turn += split->source;
+    return turn >= split->parts ? turn - split->parts : turn;
 }
 
 /* Returns the position of a part in a round: 0 for the part that has the first block. */
-DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *split, int64_t part)
 {
-    return part >= s->source ? part - s->source : part - s->source + s->parts;
+    return part >= split->source ? part - split->source : part - split->source + split->parts;
 }
 
 /* Returns how many elements of the blocks after the full rounds a part has. */
-DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *s, int64_t turn)
+DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *split, int64_t turn)
 {
-    return turn < s->extra ? s->block : turn == s->extra ? s->tail : 0;
+    return turn < split->extra ? split->block : turn == split->extra ? split->tail : 0;
 }
 
-DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t in, round = dpari_split_div(s, 0, local, &in), turn = dpari_cyclic_turn(s, part);
-    if (round >= s->rounds && (round > s->rounds || in >= dpari_cyclic_last(s, turn))) {
+    int64_t in, round = dpari_split_div(split, 0, local, &in),
+                turn = dpari_cyclic_turn(split, part);
+    if (round >= split->rounds && (round > split->rounds || in >= dpari_cyclic_last(split, turn))) {
         return -1;
     }
-    return (round * s->parts + turn) * s->block + in;
+    return (round * split->parts + turn) * split->block + in;
 }
 
 /* STRIDED: returns how much of a full piece part p has. */
-DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
+DPARI_HOT int64_t dpari_strided_full(const dpar_split *split, int64_t p)
 {
-    return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
+    return dpari_least(split->by[1], split->by[0] - dpari_least(split->by[0], p * split->by[1]));
 }
 
 /* Returns how much of the last, short piece part p has. *offset receives where that begins. */
-static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
+static int64_t dpari_strided_last(const dpar_split *split, int64_t p, int64_t *offset)
 {
-    int64_t b = dpari_ceil_div(s->tail, s->parts);
-    *offset = dpari_least(s->tail, p * b);
-    return dpari_least(b, s->tail - *offset);
+    int64_t b = dpari_ceil_div(split->tail, split->parts);
+    *offset = dpari_least(split->tail, p * b);
+    return dpari_least(b, split->tail - *offset);
 }
 
-DPARI_HOT int64_t dpari_strided_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_strided_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, piece = dpari_split_div(s, 0, i, &in), part, rest;
-    if (piece < s->rounds) {
-        part = dpari_split_div(s, 1, in, &rest);
-        *local = piece * dpari_least(s->by[1], s->by[0] - in + rest) + rest;
+    int64_t in, piece = dpari_split_div(split, 0, i, &in), part, rest;
+    if (piece < split->rounds) {
+        part = dpari_split_div(split, 1, in, &rest);
+        *local = piece * dpari_least(split->by[1], split->by[0] - in + rest) + rest;
         return part;
     }
-    part = in / dpari_ceil_div(s->tail, s->parts);
-    (void)dpari_strided_last(s, part, &rest);
-    *local = piece * dpari_strided_full(s, part) + in - rest;
+    part = in / dpari_ceil_div(split->tail, split->parts);
+    (void)dpari_strided_last(split, part, &rest);
+    *local = piece * dpari_strided_full(split, part) + in - rest;
     return part;
 }
 
-DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_strided_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t full = dpari_strided_full(s, part), piece = s->rounds, offset;
-    if (full == s->by[1]) {
-        piece = dpari_split_div(s, 1, local, &offset);
+    int64_t full = dpari_strided_full(split, part), piece = split->rounds, offset;
+    if (full == split->by[1]) {
+        piece = dpari_split_div(split, 1, local, &offset);
     } else if (full > 0) {
         piece = local / full;
     }
-    if (piece < s->rounds) {
-        return piece * (s->by[0] - full) + part * s->by[1] + local;
+    if (piece < split->rounds) {
+        return piece * (split->by[0] - full) + part * split->by[1] + local;
     }
-    local -= s->rounds * full;
-    if (local >= dpari_strided_last(s, part, &offset)) {
+    local -= split->rounds * full;
+    if (local >= dpari_strided_last(split, part, &offset)) {
         return -1;
     }
-    return s->rounds * s->by[0] + offset + local;
+    return split->rounds * split->by[0] + offset + local;
 }
 
 /* ZIGZAG: returns where chunk c of 2 P begins. */
-DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
+DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *split, int64_t c)
 {
-    return dpari_least(s->count, c * s->by[0]);
+    return dpari_least(split->count, c * split->by[0]);
 }
 
 /* Count the elements of a part's first chunk, and of its second. */
-DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *split, int64_t part)
 {
-    return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
+    return dpari_zigzag_cut(split, part + 1) - dpari_zigzag_cut(split, part);
 }
 
-DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
+DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *split, int64_t part)
 {
-    return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
+    return dpari_zigzag_first(split, 2 * (int64_t)split->parts - 1 - part);
 }
 
 /* If a second chunk has elements, the first one is full. */
-DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *split, int64_t i, int64_t *local)
 {
-    int64_t in, chunk = dpari_split_div(s, 0, i, &in);
-    if (chunk < s->parts) {
+    int64_t in, chunk = dpari_split_div(split, 0, i, &in);
+    if (chunk < split->parts) {
         *local = in;
         return chunk;
     }
-    *local = s->by[0] + in;
-    return 2 * (int64_t)s->parts - 1 - chunk;
+    *local = split->by[0] + in;
+    return 2 * (int64_t)split->parts - 1 - chunk;
 }
 
-DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t local)
+DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *split, int64_t part, int64_t local)
 {
-    int64_t first = dpari_zigzag_first(s, part), chunk = 2 * (int64_t)s->parts - 1 - part;
+    int64_t first = dpari_zigzag_first(split, part), chunk = 2 * (int64_t)split->parts - 1 - part;
     if (local < first) {
-        return dpari_zigzag_cut(s, part) + local;
+        return dpari_zigzag_cut(split, part) + local;
     }
-    return local - first < dpari_zigzag_second(s, part)
-               ? dpari_zigzag_cut(s, chunk) + (local - first)
+    return local - first < dpari_zigzag_second(split, part)
+               ? dpari_zigzag_cut(split, chunk) + (local - first)
                : -1;
 }
 
 /* ---- any rule -------------------------------------------------------------------------------- */
 
-DPARI_HOT int dpari_split_has(const dpar_split *s, int32_t part)
+DPARI_HOT int dpari_split_has(const dpar_split *split, int32_t part)
 {
-    return part >= 0 && part < s->parts;
+    return part >= 0 && part < split->parts;
 }
 
 /* Finds the part that has i, 0 <= i < N, and its local index there. */
-DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local)
+DPARI_HOT int32_t dpari_split_find(const dpar_split *split, int64_t i, int64_t *local)
 {
     int64_t part;
-    switch (s->rule) {
-    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
-    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
-    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
-    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
-    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
-    case DPAR_SPLIT_EVEN: part = dpari_even_part(s, i); break;
-    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(s, i); break;
-    default: part = dpari_split_search(s, i);
+    switch (split->rule) {
+    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(split, 0, i, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(split, i, local);
+    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(split, 1, i, &part); return (int32_t)part;
+    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(split, i, local);
+    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(split, i, local);
+    case DPAR_SPLIT_EVEN: part = dpari_even_part(split, i); break;
+    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(split, i); break;
+    default: part = dpari_split_search(split, i);
     }
-    *local = i - dpari_split_cut(s, part);
+    *local = i - dpari_split_cut(split, part);
     return (int32_t)part;
 }
 
 /* Returns the element at index `local` of a part that exists, or -1. */
-DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t local)
+DPARI_HOT int64_t dpari_split_global(const dpar_split *split, int32_t part, int64_t local)
 {
     int64_t cut;
-    switch (s->rule) {
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
-    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(s, part, local);
-    case DPAR_SPLIT_STRIDED: return dpari_strided_global(s, part, local);
-    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(s, part, local);
+    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(split, part, local);
+    case DPAR_SPLIT_STRIDED: return dpari_strided_global(split, part, local);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(split, part, local);
     default:
-        cut = dpari_split_cut(s, part);
-        return local < dpari_split_cut(s, (int64_t)part + 1) - cut ? cut + local : -1;
+        cut = dpari_split_cut(split, part);
+        return local < dpari_split_cut(split, (int64_t)part + 1) - cut ? cut + local : -1;
     }
 }
 
 /* Counts the elements from i on that are consecutive in the part, where i has index `local`. */
-static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
+static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i, int64_t local)
 {
-    int64_t in, left = s->count - i;
-    switch (s->rule) {
+    int64_t in, left = split->count - i;
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        (void)dpari_split_div(s, 0, local, &in);
-        return s->parts == 1 ? left : dpari_least(left, s->block - in);
+        (void)dpari_split_div(split, 0, local, &in);
+        return split->parts == 1 ? left : dpari_least(left, split->block - in);
     case DPAR_SPLIT_STRIDED:
-        if (s->by[0] == s->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+        if (split->by[0] ==
+            split->by[1]) { /* pieces of one element, or one part: part 0 has everything */
             return left;
         }
-        if (dpari_split_div(s, 0, i, &in) < s->rounds) {
-            return part * s->by[1] + dpari_strided_full(s, part) - in;
+        if (dpari_split_div(split, 0, i, &in) < split->rounds) {
+            return part * split->by[1] + dpari_strided_full(split, part) - in;
         }
-        left = dpari_strided_last(s, part, &local);
+        left = dpari_strided_last(split, part, &local);
         return local + left - in;
     case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
-        in = dpari_zigzag_first(s, part);
-        return local < in && part < s->parts - 1 ? in - local
-                                                 : in + dpari_zigzag_second(s, part) - local;
-    default: return dpari_split_cut(s, (int64_t)part + 1) - i;
+        in = dpari_zigzag_first(split, part);
+        return local < in && part < split->parts - 1
+                   ? in - local
+                   : in + dpari_zigzag_second(split, part) - local;
+    default: return dpari_split_cut(split, (int64_t)part + 1) - i;
     }
 }
 
-/* ---- queries -------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_count(const dpar_split *split, int32_t part)
 {
     int64_t offset;
-    if (!dpari_split_has(s, part)) {
+    if (!dpari_split_has(split, part)) {
         return 0;
     }
-    switch (s->rule) {
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        return s->rounds * s->block + dpari_cyclic_last(s, dpari_cyclic_turn(s, part));
+        return split->rounds * split->block +
+               dpari_cyclic_last(split, dpari_cyclic_turn(split, part));
     case DPAR_SPLIT_STRIDED:
-        return s->rounds * dpari_strided_full(s, part) + dpari_strided_last(s, part, &offset);
-    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
-    default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
+        return split->rounds * dpari_strided_full(split, part) +
+               dpari_strided_last(split, part, &offset);
+    case DPAR_SPLIT_ZIGZAG:
+        return dpari_zigzag_first(split, part) + dpari_zigzag_second(split, part);
+    default: return dpari_split_cut(split, (int64_t)part + 1) - dpari_split_cut(split, part);
     }
 }
 
-DPARI_API int dpari_split_in_order(const dpar_split *s)
+DPARI_API int dpari_split_in_order(const dpar_split *split)
 {
-    return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
-           s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
+    return split->rule == DPAR_SPLIT_CHUNK || split->rule == DPAR_SPLIT_EVEN ||
+           split->rule == DPAR_SPLIT_FLOOR || split->rule == DPAR_SPLIT_RAGGED;
 }
 
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
@@ -579,51 +586,53 @@ DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_first(const dpar_split *split, int32_t part)
 {
-    int64_t i = dpar_split_global(s, part, 0, NULL);
-    return i < 0 ? s->count : i;
+    int64_t i = dpar_split_global(split, part, 0, NULL);
+    return i < 0 ? split->count : i;
 }
 
 /* Not inlined, so that callers that need no run do not pay for it. */
-DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
-                                                   int64_t *run)
+DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *split, int64_t i,
+                                                   int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
-    if (i < 0 || i >= s->count) {
+    if (i < 0 || i >= split->count) {
         return -1;
     }
-    part = dpari_split_find(s, i, &at);
-    *run = dpari_split_run(s, part, i, at);
+    part = dpari_split_find(split, i, &at);
+    *run = dpari_split_run(split, part, i, at);
     if (local != NULL) {
         *local = at;
     }
     return part;
 }
 
-DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPAR_API int32_t dpar_split_locate(const dpar_split *split, int64_t i, int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
     if (run != NULL) {
-        return dpari_split_find_run(s, i, local, run);
+        return dpari_split_find_run(split, i, local, run);
     }
-    if (i < 0 || i >= s->count) {
+    if (i < 0 || i >= split->count) {
         return -1;
     }
-    part = dpari_split_find(s, i, &at);
+    part = dpari_split_find(split, i, &at);
     if (local != NULL) {
         *local = at;
     }
     return part;
 }
 
-DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
+DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_t local,
+                                   int64_t *run)
 {
-    int64_t i = dpari_split_has(s, part) && local >= 0 ? dpari_split_global(s, part, local) : -1;
+    int64_t i =
+        dpari_split_has(split, part) && local >= 0 ? dpari_split_global(split, part, local) : -1;
     if (run != NULL && i >= 0) {
-        *run = dpari_split_run(s, part, i, local);
+        *run = dpari_split_run(split, part, i, local);
     }
     return i;
 }
@@ -636,33 +645,35 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Counts the elements of `part` among the first i. They are those that the rule would give it if
  * there were only i elements, except that cuts stay where they are. */
-DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
-    if (!dpari_split_has(s, part) || i <= 0) {
+    if (!dpari_split_has(split, part) || i <= 0) {
         return 0;
     }
-    i = dpari_least(i, s->count);
-    switch (s->rule) {
+    i = dpari_least(i, split->count);
+    switch (split->rule) {
     case DPAR_SPLIT_BLOCK_CYCLIC:
     case DPAR_SPLIT_CYCLIC:
-        piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
-        offset = turn - dpari_cyclic_turn(s, part);
+        piece = dpari_split_div(split, 1, dpari_split_div(split, 0, i, &in), &turn) * split->block;
+        offset = turn - dpari_cyclic_turn(split, part);
         if (offset > 0) {
-            return piece + s->block;
+            return piece + split->block;
         }
         return offset == 0 ? piece + in : piece;
     case DPAR_SPLIT_STRIDED:
-        piece = dpari_split_div(s, 0, i, &in);
-        size = dpari_strided_full(s, part);
-        offset = part * s->by[1];
-        turn = piece < s->rounds ? size : dpari_strided_last(s, part, &offset);
+        piece = dpari_split_div(split, 0, i, &in);
+        size = dpari_strided_full(split, part);
+        offset = part * split->by[1];
+        turn = piece < split->rounds ? size : dpari_strided_last(split, part, &offset);
         return piece * size + dpari_split_past(in, offset, turn);
     case DPAR_SPLIT_ZIGZAG:
-        size = 2 * (int64_t)s->parts - 1 - part;
-        return dpari_split_past(i, dpari_zigzag_cut(s, part), dpari_zigzag_first(s, part)) +
-               dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
-    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_part_count(s, part));
+        size = 2 * (int64_t)split->parts - 1 - part;
+        return dpari_split_past(i, dpari_zigzag_cut(split, part), dpari_zigzag_first(split, part)) +
+               dpari_split_past(i, dpari_zigzag_cut(split, size), dpari_zigzag_second(split, part));
+    default:
+        return dpari_split_past(i, dpari_split_cut(split, part),
+                                dpar_split_part_count(split, part));
     }
 }
 

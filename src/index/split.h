@@ -82,7 +82,7 @@ typedef struct dpar_split {
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
  */
-DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
+DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
 
 /* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
@@ -95,7 +95,7 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
  * Fails with DPAR_E_ARG if there are no parts or the cuts do not begin at 0 or do not ascend, or
  * DPAR_E_RANGE above 2^62 elements. Costs O(parts).
  */
-DPAR_API dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+DPAR_API dpar_status dpar_split_init_ragged(dpar_split *split, int32_t parts, const int64_t *cuts,
                                             dpar_why *why);
 
 /* Computes cuts so that part p gets about count weights[p] / (sum of the weights) elements, in
@@ -128,11 +128,11 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
 /* Counts the elements of a part. Returns 0 for a part outside 0..parts-1. The largest part is part
  * 0; for BLOCK_CYCLIC it is `source`, for ZIGZAG part 0 or parts-1, for FLOOR and RAGGED any. Costs
  * O(1). */
-DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_count(const dpar_split *split, int32_t part);
 
 /* Finds the first element of a part. Returns `count` for a part without elements, as DTensor does,
  * so that an empty shard cannot be mistaken for another one. Costs O(1). */
-DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_first(const dpar_split *split, int32_t part);
 
 /* Finds the part that owns element i. Returns -1 if i is not in 0..count-1.
  *
@@ -141,15 +141,17 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
  *
  * Costs O(1). RAGGED, and FLOOR if count * parts exceeds 2^63 - 1, cost O(log parts).
  */
-DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
+DPAR_API int32_t dpar_split_locate(const dpar_split *split, int64_t i, int64_t *local,
+                                   int64_t *run);
 
 /* Finds the element with local index `local` in a part. Returns -1 if there is none. `run` is as in
  * dpar_split_locate. This loop visits the runs [g, g + n) of a part:
  *
- *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
+ *     for (l = 0; (g = dpar_split_global(&split, p, l, &n)) >= 0; l += n)
  *
  * Costs O(1).
  */
-DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
+DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_t local,
+                                   int64_t *run);
 
 #endif

@@ -8,56 +8,59 @@
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 
-static int64_t dpari_window_stride(const dpar_window *v)
+static int64_t dpari_window_stride(const dpar_window *window)
 {
-    return v->stride > 0 ? v->stride : 1;
+    return window->stride > 0 ? window->stride : 1;
 }
 
-static int64_t dpari_window_dilation(const dpar_window *v)
+static int64_t dpari_window_dilation(const dpar_window *window)
 {
-    return v->dilation > 0 ? v->dilation : 1;
+    return window->dilation > 0 ? window->dilation : 1;
 }
 
 /* Returns the distance from the first element of the kernel to the last one. */
-static int64_t dpari_window_reach(const dpar_window *v)
+static int64_t dpari_window_reach(const dpar_window *window)
 {
-    return dpari_window_dilation(v) * (v->kernel - 1);
+    return dpari_window_dilation(window) * (window->kernel - 1);
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
-    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
+    if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
+        window->pad_high < 0) {
         return dpari_wrong(
             why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
-            v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+            window->kernel, window->stride, window->dilation,
+            dpari_least(window->pad_low, window->pad_high));
     }
-    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
-        v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
+    if (window->kernel > limit || window->stride > limit || window->dilation > limit ||
+        window->pad_low > limit || window->pad_high > limit || inputs < 0 ||
+        inputs > dpari_window_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
-            inputs, v->kernel, v->stride, v->dilation);
+            inputs, window->kernel, window->stride, window->dilation);
     }
-    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_wrong(why, "window kind %d does not exist", v->kind);
+    if (window->kind < DPAR_WINDOW_CONVOLUTION || window->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
+        return dpari_wrong(why, "window kind %d does not exist", window->kind);
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD && window->dilation > 4096) {
         return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
-                         v->dilation);
+                         window->dilation);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t inputs,
+static dpar_status dpari_window_transposed_outputs(const dpar_window *window, int64_t inputs,
                                                    int64_t *outputs, dpar_why *why)
 {
-    int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
+    int64_t s = dpari_window_stride(window), cut = window->pad_low + window->pad_high, m;
     if (inputs > dpari_window_limit / s) {
         return dpari_say(DPAR_E_RANGE, why, "%ld inputs times stride %ld exceeds 2^60", inputs, s);
     }
-    m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
+    m = s * (inputs - 1) + dpari_window_reach(window) + 1 - cut;
     if (inputs == 0 || m < 1) {
         return dpari_wrong(why, "no outputs are left: %ld inputs, stride %ld, %ld of padding",
                            inputs, s, cut);
@@ -66,51 +69,52 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
+                                         int64_t *outputs, dpar_why *why)
 {
-    int64_t room, s = dpari_window_stride(v), m;
-    dpar_status st = dpari_window_judge(v, inputs, why);
+    int64_t room, s = dpari_window_stride(window), m;
+    dpar_status st = dpari_window_judge(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+    if (window->kind == DPAR_WINDOW_INTERPOLATION) {
         return dpari_wrong(why, "an interpolation needs outputs");
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        return dpari_window_transposed_outputs(window, inputs, outputs, why);
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        if (inputs / dpari_window_dilation(v) < v->kernel) {
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        if (inputs / dpari_window_dilation(window) < window->kernel) {
             return dpari_wrong(why, "%ld inputs with dilation %ld have fewer than %ld keys", inputs,
-                               dpari_window_dilation(v), v->kernel);
+                               dpari_window_dilation(window), window->kernel);
         }
         *outputs = inputs;
         return DPAR_OK;
     }
-    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
+    room = inputs + window->pad_low + window->pad_high - dpari_window_reach(window) - 1;
     if (room < 0) {
         return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
-                           dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
+                           dpari_window_reach(window) + 1, inputs,
+                           window->pad_low + window->pad_high);
     }
     m = room / s + 1;
-    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
+    if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
         m++; /* as torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *window, int64_t inputs,
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(v, inputs, why);
-    if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
+    dpar_status st = dpari_window_judge(window, inputs, why);
+    if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
-        if (v->kernel > 1 && v->kernel % 2 != 0) {
+        if (window->kernel > 1 && window->kernel % 2 != 0) {
             return dpari_wrong(why, "an interpolation's kernel is %ld: must be 1 or even",
-                               v->kernel);
+                               window->kernel);
         }
         if (inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit) {
             return DPAR_OK;
@@ -120,13 +124,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
                          outputs);
     }
     if (st == DPAR_OK) {
-        st = dpar_window_outputs(v, inputs, &least, why);
+        st = dpar_window_outputs(window, inputs, &least, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        more = dpari_most(dpari_window_stride(window), window->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
         return dpari_wrong(why, "%ld outputs of %ld inputs: must be %ld to %ld", outputs, inputs,
@@ -136,95 +140,96 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
 }
 
 /* Returns the first output that belongs to the inputs from i on. */
-static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
+static int64_t dpari_window_first(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                  int64_t i)
 {
-    int64_t s = dpari_window_stride(v), y = i;
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+    int64_t s = dpari_window_stride(window), y = i;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
         y = i > outputs / s ? outputs : i * s;
-    } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+    } else if (window->kind == DPAR_WINDOW_INTERPOLATION) {
         y = dpari_ceil_div(i * outputs, inputs);
-    } else if (v->kind == DPAR_WINDOW_CONVOLUTION) {
+    } else if (window->kind == DPAR_WINDOW_CONVOLUTION) {
         y = dpari_ceil_div(i, s);
     }
     return dpari_least(outputs, y);
 }
 
-DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                  int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
-    first = dpari_window_first(v, inputs, outputs, lo);
-    last = hi >= inputs ? outputs : dpari_window_first(v, inputs, outputs, dpari_most(0, hi));
+    first = dpari_window_first(window, inputs, outputs, lo);
+    last = hi >= inputs ? outputs : dpari_window_first(window, inputs, outputs, dpari_most(0, hi));
     *y0 = first;
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
 /* Computes the first key that queries [y0, y1) read, and one past the last. */
-static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t y0, int64_t y1,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t d = dpari_window_dilation(v), y;
-    *lo = dpari_window_start(v, inputs, y0);
-    *hi = dpari_window_start(v, inputs, y1 - 1);
+    int64_t d = dpari_window_dilation(window), y;
+    *lo = dpari_window_start(window, inputs, y0);
+    *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
          y++) { /* the first query of each dilation group, then the last */
-        *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
+        *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
-        *hi = dpari_most(*hi, dpari_window_start(v, inputs, y));
+        *hi = dpari_most(*hi, dpari_window_start(window, inputs, y));
     }
-    *hi += dpari_window_reach(v) + 1;
+    *hi += dpari_window_reach(window) + 1;
 }
 
 /* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
  * bisection works; for that the keys of a query are joined with those of the other groups before
  * and after it. */
-static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
+static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at, other;
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        int64_t d = dpari_window_dilation(v);
-        dpari_window_keys(v, inputs, y, dpari_least(inputs, y + d), lo, &other);
-        dpari_window_keys(v, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
+    int64_t s = dpari_window_stride(window), reach = dpari_window_reach(window), at, other;
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        int64_t d = dpari_window_dilation(window);
+        dpari_window_keys(window, inputs, y, dpari_least(inputs, y + d), lo, &other);
+        dpari_window_keys(window, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
         return;
     }
-    if (v->kind == DPAR_WINDOW_CONVOLUTION) {
-        *lo = s * y - v->pad_low;
+    if (window->kind == DPAR_WINDOW_CONVOLUTION) {
+        *lo = s * y - window->pad_low;
         *hi = *lo + reach + 1;
         return;
     }
-    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        at = y + v->pad_low;
+    if (window->kind == DPAR_WINDOW_TRANSPOSED) {
+        at = y + window->pad_low;
         *lo = dpari_most(0, dpari_least(inputs, -dpari_floor_div(reach - at, s)));
         *hi = dpari_least(inputs, dpari_floor_div(at, s) + 1);
         return;
     }
-    if (v->kernel == 1) {
+    if (window->kernel == 1) {
         at = y * inputs / outputs;
-    } else if (v->align_corners) {
+    } else if (window->align_corners) {
         at = outputs > 1 ? y * (inputs - 1) / (outputs - 1) : 0;
     } else {
         at = dpari_floor_div((2 * y + 1) * inputs - outputs, 2 * outputs);
     }
-    at -= dpari_most(0, v->kernel / 2 - 1);
+    at -= dpari_most(0, window->kernel / 2 - 1);
     *lo = dpari_most(0, dpari_least(at, inputs - 1));
-    *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
+    *hi = dpari_most(1, dpari_least(at + window->kernel, inputs));
 }
 
-DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                 int64_t y0, int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
         return 0;
     }
-    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
-        dpari_window_keys(v, inputs, y0, y1, &first, &last);
+    if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        dpari_window_keys(window, inputs, y0, y1, &first, &last);
     } else {
-        dpari_window_span(v, inputs, outputs, y0, &first, &other);
-        dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+        dpari_window_span(window, inputs, outputs, y0, &first, &other);
+        dpari_window_span(window, inputs, outputs, y1 - 1, &other, &last);
     }
     if (last <= first) {
         return 0;
@@ -234,13 +239,13 @@ DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t o
     return 1;
 }
 
-DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
         int64_t y = first + (end - first) / 2;
-        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
             end = y;
         } else {
@@ -249,7 +254,7 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
     }
     for (end = first; end < last;) { /* from there, the first that reads something above hi */
         int64_t y = end + (last - end) / 2;
-        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {
             last = y;
         } else {
@@ -260,27 +265,27 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int
     *y1 = end;
 }
 
-DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v);
+    int64_t s = dpari_window_stride(window);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
         return 0;
     }
-    *lo = s * y0 - v->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
+    *lo = s * y0 - window->pad_low;
+    *hi = s * (y1 - 1) + dpari_window_reach(window) - window->pad_low + 1;
     return 1;
 }
 
-DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
+                                      int64_t y1, int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), first, last;
+    int64_t s = dpari_window_stride(window), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
         return 0;
     }
-    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
-    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
+    first = -dpari_floor_div(-(y0 + window->pad_low - dpari_window_reach(window)), s);
+    last = dpari_floor_div(y1 - 1 + window->pad_low, s) + 1;
     first = dpari_most(0, first);
     last = dpari_least(inputs, last);
     if (last <= first) {
@@ -291,17 +296,17 @@ DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int6
     return 1;
 }
 
-DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i)
 {
-    int64_t d = dpari_window_dilation(v), group, members, first;
-    if (i < 0 || i >= inputs || v->kernel < 1) {
+    int64_t d = dpari_window_dilation(window), group, members, first;
+    if (i < 0 || i >= inputs || window->kernel < 1) {
         return -1;
     }
     group = i % d;
     members = (inputs - group - 1) / d + 1;
-    if (members < v->kernel) {
+    if (members < window->kernel) {
         return -1;
     }
-    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
+    first = dpari_most(0, dpari_least(i / d - window->kernel / 2, members - window->kernel));
     return first * d + group;
 }

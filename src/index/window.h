@@ -52,7 +52,7 @@ typedef struct dpar_window {
  * Fails with DPAR_E_ARG or DPAR_E_RANGE for a number out of its domain, a kernel that does not fit,
  * or an interpolation, because that may have any number of outputs. Costs O(1).
  */
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why);
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
+                                         int64_t *outputs, dpar_why *why);
 
 #endif
