@@ -729,9 +729,10 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 /* The type that the user passed. What is sent between nodes may have another. */
 static int32_t dpari_mpi_said_type(const dpari_mpi_task *t)
 {
-    return t->call.kind == DPAR_CALL_BARRIER ? (int32_t)DPAR_TYPE_NONE
-           : t->half                         ? t->half
-                                             : t->call.type;
+    if (t->call.kind == DPAR_CALL_BARRIER) {
+        return DPAR_TYPE_NONE;
+    }
+    return t->half ? t->half : t->call.type;
 }
 
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
@@ -790,14 +791,19 @@ static int dpari_mpi_class(int code)
 
 static dpar_status dpari_mpi_status_of(int code)
 {
-    int kind = dpari_mpi_class(code);
-    return kind == MPI_ERR_TRUNCATE ? (dpar_status)DPAR_E_MISMATCH
-           : kind == MPI_ERR_NO_MEM ? (dpar_status)DPAR_E_MEMORY
+    const int kind = dpari_mpi_class(code);
+    if (kind == MPI_ERR_TRUNCATE) {
+        return DPAR_E_MISMATCH;
+    }
+    if (kind == MPI_ERR_NO_MEM) {
+        return DPAR_E_MEMORY;
+    }
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-           : kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING
-               ? (dpar_status)DPAR_E_PEER
+    if (kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING) {
+        return DPAR_E_PEER;
+    }
 #endif
-               : (dpar_status)DPAR_E_SYSTEM;
+    return DPAR_E_SYSTEM;
 }
 
 /* The name of a rank's node, or NULL if all ranks are on one node. */
@@ -2508,8 +2514,14 @@ static int32_t dpari_mpi_lead(const dpari_mpi_task *t)
 static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
 {
     const int32_t n = dpari_mpi_carriers(t), own = dpari_mpi_lane(t), lead = dpari_mpi_lead(t);
-    const int32_t lane = own == lead ? 0 : own < lead ? own + 1 : own; /* the lead comes first */
-    const int64_t begin = dpari_mpi_cut(t->call.count, lane, n);
+    int64_t begin;
+    int32_t lane = own;
+    if (own == lead) { /* the lead comes first */
+        lane = 0;
+    } else if (own < lead) {
+        lane = own + 1;
+    }
+    begin = dpari_mpi_cut(t->call.count, lane, n);
     *elements = dpari_mpi_cut(t->call.count, lane + 1, n) - begin;
     return dpari_mpi_at(t->call.out, t->call.type, begin);
 }
@@ -4404,7 +4416,9 @@ static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls,
     posted = dpari_mpi_post_all(c, calls, n, own, &status);
     for (i = 0; i < posted; i++) {
         const dpar_status one = dpari_mpi_wait(&own[i]);
-        status = status < 0 ? status : one;
+        if (status >= 0) {
+            status = one;
+        }
     }
     if (own != few) {
         free(own);
@@ -5052,10 +5066,11 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
         const dpari_mpi_record *record = &c->ring[i % DPARI_MPI_RING];
         dpar_text_put(out, "  ");
         dpari_mpi_describe_record(out, record);
-        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
-                           : record->state < 0        ? ": failed"
-                                                      : ": done");
-        dpari_text_char(out, '\n');
+        if (record->state == DPAR_MORE) {
+            dpar_text_put(out, ": under way\n");
+        } else {
+            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
+        }
     }
     for (r = 0; c->heard != NULL && r < comm->size; r++) {
         const dpari_mpi_note *h = &c->heard[r];

@@ -1183,7 +1183,9 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     s->number = c->records++;
     s->capture = dpari_nccl_capturing(w);
     code = cudaEventRecord(s->ready, w->options.stream);
-    code = code == cudaSuccess ? cudaStreamWaitEvent(w->stream, s->ready, 0) : code;
+    if (code == cudaSuccess) {
+        code = cudaStreamWaitEvent(w->stream, s->ready, 0);
+    }
     if (code != cudaSuccess) {
         *status = dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
         dpari_nccl_slot_free(w, s);
@@ -1332,7 +1334,9 @@ static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
         const ncclResult_t then = dpari_nccl_settle(x->c);
         code = code == ncclInProgress || then != ncclSuccess ? then : code;
     }
-    x->code = x->code == ncclSuccess ? code : x->code;
+    if (x->code == ncclSuccess) {
+        x->code = code;
+    }
 }
 
 static void dpari_nccl_open(dpari_nccl_run *x)
@@ -1475,7 +1479,10 @@ static int64_t dpari_nccl_block(const dpari_nccl_ctx *c)
 static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
 {
     const int64_t rest = bytes - at;
-    return rest < 0 ? 0 : rest < block ? rest : block;
+    if (rest < 0) {
+        return 0;
+    }
+    return rest < block ? rest : block;
 }
 
 /* True if this rank receives from each rank as much as it sends to it. Only then do equal addresses
@@ -2454,7 +2461,9 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     if (works == NULL) {
         for (i = 0; i < posted; i++) {
             one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
-            status = status < 0 ? status : one;
+            if (status >= 0) {
+                status = one;
+            }
         }
         free(mine);
     }
@@ -2524,7 +2533,9 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     m->mem_alloc = by_nccl;
     m->memory = by_nccl ? at : (void *)((char *)at + (4096 - ((uintptr_t)at & 4095)) % 4096);
     code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
-    code = code == cudaSuccess ? cudaStreamSynchronize(c->world->stream) : code;
+    if (code == cudaSuccess) {
+        code = cudaStreamSynchronize(c->world->stream);
+    }
     if (code != cudaSuccess) {
         return dpari_nccl_cuda_broke(c, "clearing device memory", code);
     }
@@ -3403,15 +3414,19 @@ static void dpari_nccl_turn_away(dpari_nccl_world *w, const dpari_nccl_knock *k,
 static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
 {
     dpari_nccl_message m = k->in;
+    const char *problem = NULL;
     if (m.kind != DPARI_NCCL_HELLO) {
         return 0;
     }
-    if (m.job != w->side.card.job || m.size != w->size || m.rank <= 0 || m.rank >= w->size) {
-        dpari_nccl_turn_away(w, k,
-                             m.job != w->side.card.job ? "rank 0 there belongs to another job"
-                             : m.size != w->size
-                                 ? "rank 0 there was started with another number of ranks"
-                                 : "this rank's number is not one of the job at rank 0");
+    if (m.job != w->side.card.job) {
+        problem = "rank 0 there belongs to another job";
+    } else if (m.size != w->size) {
+        problem = "rank 0 there was started with another number of ranks";
+    } else if (m.rank <= 0 || m.rank >= w->size) {
+        problem = "this rank's number is not one of the job at rank 0";
+    }
+    if (problem != NULL) {
+        dpari_nccl_turn_away(w, k, problem);
         return 0;
     }
     k->rank = m.rank;
@@ -3937,7 +3952,11 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
     if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
         o->timeout_s = 300;
     }
-    o->work_count = o->work_count <= 0 ? 256 : o->work_count < 8 ? 8 : o->work_count;
+    if (o->work_count <= 0) {
+        o->work_count = 256;
+    } else if (o->work_count < 8) {
+        o->work_count = 8;
+    }
     o->scratch_bytes =
         o->scratch_bytes <= 0 ? (int64_t)32 << 20 : (o->scratch_bytes + 63) / 64 * 64;
     o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
@@ -3970,8 +3989,9 @@ static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
     for (i = 0; i < n; i++) {
         dpari_nccl_slot *s = &w->slots[i];
         cudaError_t code = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
-        code =
-            code == cudaSuccess ? cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming) : code;
+        if (code == cudaSuccess) {
+            code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
+        }
         if (code != cudaSuccess) {
             return dpari_nccl_cuda_says(why, "making events", code);
         }
@@ -4124,7 +4144,9 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     (void)pthread_mutex_init(&w->lock, NULL);
     status = dpari_nccl_choose(&w->options, options, size, why);
     w->options.work_count = status < 0 ? 0 : w->options.work_count;
-    status = status >= 0 ? dpari_nccl_load(&w->api, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_load(&w->api, why);
+    }
     if (status < 0) {
         return status;
     }
@@ -4600,7 +4622,9 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     if (part != NULL) {
         part->name = dpari_nccl_name(c, c->splits, part);
     }
-    status = status >= 0 ? dpari_nccl_split_by_nccl(c, part, color, key) : status;
+    if (status >= 0) {
+        status = dpari_nccl_split_by_nccl(c, part, color, key);
+    }
     if (status < 0) {
         if (part != NULL) {
             dpari_nccl_ctx_free(part);
@@ -4993,7 +5017,9 @@ static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, 
     all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : !can, worst);
     if (all >= 0 && worst[1] == 0) {
         status = dpar_nccl_register(comm, *memory, whole);
-        status = status >= 0 ? dpari_nccl_lend_out(c, *memory, whole - more) : status;
+        if (status >= 0) {
+            status = dpari_nccl_lend_out(c, *memory, whole - more);
+        }
         all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : 0, worst);
     }
     if (status >= 0 && (all < 0 || worst[1] == 2)) {
@@ -5102,7 +5128,9 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
     }
     m->part = DPARI_NCCL_GRAPH;
     status = dpari_nccl_meet_in(c, m, ranks, n, DPARI_NCCL_BEFORE, &before);
-    status = status >= 0 ? dpari_nccl_wait(&before) : status;
+    if (status >= 0) {
+        status = dpari_nccl_wait(&before);
+    }
     return status < 0 ? status : (dpar_status)m->part;
 }
 
@@ -5125,10 +5153,11 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
         dpar_text_put(out, "  ");
         dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
                              record->root, record->tag);
-        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
-                           : record->state < 0        ? ": failed"
-                                                      : ": done");
-        dpari_text_char(out, '\n');
+        if (record->state == DPAR_MORE) {
+            dpar_text_put(out, ": under way\n");
+        } else {
+            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
+        }
     }
     for (r = 0; w->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &w->side.note[c->member[r]];
@@ -5363,7 +5392,9 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
         }
         w->side.at = r == w->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
         status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
-        status = status >= 0 ? dpari_nccl_card_id(w, said) : status;
+        if (status >= 0) {
+            status = dpari_nccl_card_id(w, said);
+        }
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
@@ -5375,7 +5406,9 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
         return status;
     }
     status = dpari_nccl_card_fits(w, &w->side.card, said);
-    status = status >= 0 ? dpari_nccl_side_make(w, said) : status;
+    if (status >= 0) {
+        status = dpari_nccl_side_make(w, said);
+    }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
         return status;
@@ -5395,7 +5428,9 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     memset(&said, 0, sizeof said);
     status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
     status = dpari_nccl_worst(host, status, &said);
-    status = status >= 0 ? dpari_nccl_by_host(host, w, &c, &said) : status;
+    if (status >= 0) {
+        status = dpari_nccl_by_host(host, w, &c, &said);
+    }
     if (status >= 0) {
         *out = &c->comm;
         return DPAR_OK;
@@ -5810,18 +5845,29 @@ static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_rendez
     dpar_status status;
     w->side.card.job = meet->job;
     status = dpari_nccl_secret(w, why);
-    status =
-        status >= 0 ? dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why);
+    }
     if (w->rank == 0) {
         found = w->side.card;
         w->side.at = dpari_nccl_listens_where(meet->address, &found);
-        status = status >= 0 ? dpari_nccl_card_begin(w, meet->job, &found, why) : status;
-        status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
-        status = status >= 0 ? dpari_nccl_tcp_gather(w, until, why) : status;
+        if (status >= 0) {
+            status = dpari_nccl_card_begin(w, meet->job, &found, why);
+        }
+        if (status >= 0) {
+            status = dpari_nccl_side_make(w, why);
+        }
+        if (status >= 0) {
+            status = dpari_nccl_tcp_gather(w, until, why);
+        }
         return status >= 0 ? dpari_nccl_tcp_give(w, until, why) : status;
     }
-    status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
-    status = status >= 0 ? dpari_nccl_tcp_take(w, meet->address, until, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_side_make(w, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_tcp_take(w, meet->address, until, why);
+    }
     return status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
 }
 
@@ -5830,7 +5876,9 @@ static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_rendez
 static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_why *why)
 {
     dpar_status status = dpari_nccl_card_begin(w, job, NULL, why);
-    status = status >= 0 ? dpari_nccl_card_id(w, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_card_id(w, why);
+    }
     w->side.card.ending = status < 0;
     return status;
 }
@@ -5847,7 +5895,9 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_rende
         if (status < 0) {
             dpari_os_sleep(0.5); /* lets waiting ranks read that it failed, before it is deleted */
         }
-        status = status < 0 ? status : wrote;
+        if (status >= 0) {
+            status = wrote;
+        }
     } else {
         status = dpari_nccl_file_read(w, name, until, why);
     }
@@ -5982,7 +6032,9 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m,
     case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(w, m, until, why); break;
     default: status = dpari_nccl_by_callback(w, m, why); break;
     }
-    status = status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(w, &w->side.card, why);
+    }
     return status >= 0 && w->side.link == NULL ? dpari_nccl_side_make(w, why) : status;
 }
 
@@ -6026,7 +6078,9 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
         until = dpari_os_now() + (w->options.timeout_s > 0 ? w->options.timeout_s : 1e9);
         status = dpari_nccl_meet(w, &m, until, why);
     }
-    status = status >= 0 ? dpari_nccl_begin_world(w, &c, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_begin_world(w, &c, why);
+    }
     if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or it is not needed */
         dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
         (void)unlink(name);

@@ -345,7 +345,9 @@ static void settle(fem *f)
         f->st = dpar_points_make(f->c, &f->mesh->desc, &f->p, &f->why);
     }
     v = triples(f->xyz, NULL);
-    f->st = f->st == DPAR_OK ? dpar_points_exchange_many(f->p, &v, 1) : f->st;
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_exchange_many(f->p, &v, 1);
+    }
     let_go(f, f->read_xyz), let_go(f, f->read);
 }
 
@@ -665,8 +667,12 @@ static void show_traffic(fem *f)
 
 static void close_mesh(fem *f)
 {
-    f->st = f->st == DPAR_OK ? dpar_points_free(f->p) : f->st;
-    f->st = f->st == DPAR_OK ? dpar_points_migration_free(f->mesh) : f->st;
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_free(f->p);
+    }
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_migration_free(f->mesh);
+    }
     let_go(f, f->xyz), let_go(f, f->begin), let_go(f, f->column), let_go(f, f->value);
     let_go(f, f->x), let_go(f, f->b), let_go(f, f->diagonal), let_go(f, f->r), let_go(f, f->z);
     let_go(f, f->y), let_go(f, f->fixed);

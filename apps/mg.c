@@ -316,7 +316,9 @@ static void smooth(const level *l, const double *s, double *v)
 /* Fills the halo of a level's residual. */
 static void exchange(mg *g, const level *l)
 {
-    g->st = g->st == DPAR_OK ? dpar_halo_plan_exchange(l->x) : g->st;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_plan_exchange(l->x);
+    }
 }
 
 /* r = P r: the residual of a level goes down to the next. To one that is whole from now on each
@@ -466,7 +468,9 @@ static void begin(mg *g)
 static void *memory(mg *g, int64_t bytes)
 {
     void *at = NULL;
-    g->st = g->st == DPAR_OK ? dpar_comm_alloc(g->c, bytes, &at) : g->st;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_comm_alloc(g->c, bytes, &at);
+    }
     return at;
 }
 
@@ -588,7 +592,9 @@ static int solve(dpar_comm *c, void *arg)
         begin(&g);
         (void)run(&g, 1); /* as the reference code: all memory has been touched */
         begin(&g);
-        g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
+        if (g.st == DPAR_OK) {
+            g.st = dpar_barrier(c, NULL);
+        }
         seconds = now();
         norm = run(&g, q->p->iterations);
         seconds = now() - seconds;

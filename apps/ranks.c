@@ -288,7 +288,9 @@ static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t
         fill(c, kind, in, out, all);
         st = dpar_barrier(c, NULL);
         took[i] = now();
-        st = st == DPAR_OK ? run(c, kind, in, out, count) : st;
+        if (st == DPAR_OK) {
+            st = run(c, kind, in, out, count);
+        }
         took[i] = now() - took[i];
         if (failed(c, kind, st)) {
             return -1;

@@ -425,7 +425,9 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
     if (st == DPAR_OK && dpar_halo_interior(&p->points[H], p->c->rank, &core)) {
         compute(p, &core, 1, base, from, to, dt);
     }
-    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_end(p->exchange);
+    }
     while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
         n++;
     }
@@ -438,7 +440,9 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
 static dpar_status step(planet *p)
 {
     dpar_status st = stage(p, 0, 0, 1, p->dt / 3);
-    st = st == DPAR_OK ? stage(p, 0, 1, 2, p->dt / 2) : st;
+    if (st == DPAR_OK) {
+        st = stage(p, 0, 1, 2, p->dt / 2);
+    }
     return st == DPAR_OK ? stage(p, 0, 2, 0, p->dt) : st;
 }
 
@@ -501,7 +505,9 @@ static dpar_status measure(planet *p, result *r)
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
     const layer *a = &p->seen;
     dpar_status st = begin(p, 0);
-    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_end(p->exchange);
+    }
     if (st == DPAR_OK) {
         look(p);
     }
@@ -526,8 +532,12 @@ static dpar_status measure(planet *p, result *r)
             mine[2] = -surface > mine[2] ? -surface : mine[2];
         }
     }
-    st = st == DPAR_OK ? dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL) : st;
-    st = st == DPAR_OK ? dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL);
+    }
     if (st == DPAR_OK) {
         r->mass = value(all[MASS]);
         r->energy = value(all[ENERGY]);
@@ -600,7 +610,9 @@ static dpar_status cut(planet *p, int64_t reach)
     placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_SPLIT_EVEN, 0);
     memset(&h, 0, sizeof h);
-    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
+    if (st == DPAR_OK) {
+        st = dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why);
+    }
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = 1;
     h.low[1] = h.high[1] = reach;

@@ -142,7 +142,9 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     grid.periodic = around;
     memcpy(grid.cells, cells, sizeof cells);
     dpar_status st = dpar_cart_choose_parts(&grid, parts, NULL, why);
-    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
+    if (st >= 0) {
+        st = dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
+    }
     return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }
 

@@ -533,7 +533,9 @@ static dpar_status open_store(trainer *t, int32_t k)
             st = set_parameter(t, s, i, values, (gpt_real *)there);
         }
     }
-    st = st == DPAR_OK ? t->mem.wait(t->mem.ctx) : st;
+    if (st == DPAR_OK) {
+        st = t->mem.wait(t->mem.ctx);
+    }
     if (room == DPAR_OK) {
         dpar_comm_release(t->world, there);
     }
@@ -754,16 +756,22 @@ static dpar_status reduce_table(trainer *t)
     if (s->ddp != NULL) {
         st = dpar_ddp_begin(s->ddp, 1);
         gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0, NULL), t->tied, t->tied_count);
-        st = st == DPAR_OK ? dpar_ddp_ready(s->ddp, 0) : st;
+        if (st == DPAR_OK) {
+            st = dpar_ddp_ready(s->ddp, 0);
+        }
         return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
-    st = st == DPAR_OK ? dpar_fsdp_unshard(s->fsdp, 0, DPAR_ACTION_BACKWARD) : st;
+    if (st == DPAR_OK) {
+        st = dpar_fsdp_unshard(s->fsdp, 0, DPAR_ACTION_BACKWARD);
+    }
     if (st == DPAR_OK) {
         gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0, NULL), t->tied, t->tied_count);
         st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_ACTION_BACKWARD);
     }
-    st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
+    if (st == DPAR_OK) {
+        st = dpar_fsdp_ready(s->fsdp, 0);
+    }
     return st == DPAR_OK ? dpar_fsdp_end(s->fsdp) : st;
 }
 
@@ -791,7 +799,9 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
         if (st == DPAR_OK) {
             st = gpt_forward(t->g, layer, v.weight, &t->batch[micro], in, out, kept);
         }
-        st = st == DPAR_OK ? close_layer(t, layer) : st;
+        if (st == DPAR_OK) {
+            st = close_layer(t, layer);
+        }
         kept += gpt_kept_bytes(t->g, layer);
         shared += gpt_shared_bytes(t->g, layer);
         in = out;
@@ -1093,7 +1103,9 @@ static dpar_status norm_of(trainer *t, double *norm)
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         st = squares_of(t, &t->stores[k], &t->squares[k]);
     }
-    st = st == DPAR_OK ? t->mem.wait(t->mem.ctx) : st;
+    if (st == DPAR_OK) {
+        st = t->mem.wait(t->mem.ctx);
+    }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         const store *s = &t->stores[k];
         const int32_t alike = s->ddp != NULL      ? s->all->size
@@ -1176,12 +1188,20 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
         gpt_zero(t->g, t->tied, t->tied_count);
     }
     st = t->each ? DPAR_OK : begin_pass(t, 1);
-    st = st == DPAR_OK ? trace_begin(t, step) : st;
-    st = st == DPAR_OK ? dpar_pipeline_run(t->pipe, 1, &t->why) : st;
+    if (st == DPAR_OK) {
+        st = trace_begin(t, step);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_pipeline_run(t->pipe, 1, &t->why);
+    }
     trace_end(t);
     st = st == DPAR_OK && !t->each ? finish_pass(t) : st;
-    st = st == DPAR_OK ? reduce_table(t) : st;
-    st = st == DPAR_OK ? norm_of(t, norm) : st;
+    if (st == DPAR_OK) {
+        st = reduce_table(t);
+    }
+    if (st == DPAR_OK) {
+        st = norm_of(t, norm);
+    }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         store *one = &t->stores[k];
         if (one->params > 0) {
@@ -1282,12 +1302,24 @@ static dpar_status open_all(trainer *t)
 {
     dpar_status st = lay_mesh(t);
     configure(t);
-    st = st == DPAR_OK ? make_list(t) : st;
-    st = st == DPAR_OK ? open_comms(t) : st;
-    st = st == DPAR_OK ? open_model(t) : st;
-    st = st == DPAR_OK ? open_stores(t) : st;
-    st = st == DPAR_OK ? open_rooms(t) : st;
-    st = st == DPAR_OK ? trace_open(t) : st;
+    if (st == DPAR_OK) {
+        st = make_list(t);
+    }
+    if (st == DPAR_OK) {
+        st = open_comms(t);
+    }
+    if (st == DPAR_OK) {
+        st = open_model(t);
+    }
+    if (st == DPAR_OK) {
+        st = open_stores(t);
+    }
+    if (st == DPAR_OK) {
+        st = open_rooms(t);
+    }
+    if (st == DPAR_OK) {
+        st = trace_open(t);
+    }
     return st == DPAR_OK ? open_pipeline(t) : st;
 }
 
@@ -1297,13 +1329,21 @@ static int close_all(trainer *t, int bad)
     dpar_status st = DPAR_OK;
     if (!bad) {
         st = t->mem.wait(t->mem.ctx);
-        st = st == DPAR_OK ? dpar_pipeline_free(t->pipe) : st;
+        if (st == DPAR_OK) {
+            st = dpar_pipeline_free(t->pipe);
+        }
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
             st = dpar_ddp_free(t->stores[k].ddp);
-            st = st == DPAR_OK ? dpar_fsdp_free(t->stores[k].fsdp) : st;
+            if (st == DPAR_OK) {
+                st = dpar_fsdp_free(t->stores[k].fsdp);
+            }
         }
-        st = st == DPAR_OK ? gpt_close(t->g) : st;
-        st = st == DPAR_OK ? dpar_barrier(t->world, NULL) : st;
+        if (st == DPAR_OK) {
+            st = gpt_close(t->g);
+        }
+        if (st == DPAR_OK) {
+            st = dpar_barrier(t->world, NULL);
+        }
         for (k = 0; k < t->memories; k++) {
             dpar_comm_release(t->world, t->memory[k]);
         }

@@ -173,13 +173,21 @@ static int plan(trainer *t, double *seconds, double *bytes)
     job.work = &work;
     job.cluster = &cluster;
     st = describe(&cluster, &u, t->world->size, &why);
-    st = st == DPAR_OK ? dpar_model_read(&m, text, (size_t)length, &why) : st;
-    st = st == DPAR_OK ? dpar_workload_init(&work, &m, 0, &why) : st;
-    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
+    if (st == DPAR_OK) {
+        st = dpar_model_read(&m, text, (size_t)length, &why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_workload_init(&work, &m, 0, &why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_recipe_find(&job.recipe, recipe, &why);
+    }
     if (t->s->pure) { /* the model writes gradients as its own numbers */
         job.recipe.gradient = job.recipe.reduced = (double)sizeof(gpt_real);
     }
-    st = st == DPAR_OK ? dpar_plan_price(&job, &y, 0, &p, NULL, &why) : st;
+    if (st == DPAR_OK) {
+        st = dpar_plan_price(&job, &y, 0, &p, NULL, &why);
+    }
     if (t->world->rank == 0 && st != DPAR_OK) {
         printf("the planner has no price for this: %s\n", why.text);
     } else if (st == DPAR_OK) {

@@ -88,7 +88,9 @@ static dpar_status trace_begin(trainer *t, int64_t step)
         return DPAR_OK;
     }
     st = t->mem.wait(t->mem.ctx);
-    st = st == DPAR_OK ? dpar_barrier(t->pp, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_barrier(t->pp, NULL);
+    }
     r->on = 1;
     r->next = 0;
     trace_mark(t, -1, TRACE_ENDED);
@@ -231,12 +233,14 @@ static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
         st = t->mem.wait(t->mem.ctx);
         right(cudaStreamSynchronize(dpar_nccl_stream(t->world)));
         trace_read(r, own, own + r->actions);
-        st = st == DPAR_OK ? dpar_gather_v(t->pp, own, r->actions, start, counts, t->list.begin,
-                                           DPAR_I64, 0, NULL)
-                           : st;
-        st = st == DPAR_OK ? dpar_gather_v(t->pp, own + r->actions, r->actions, end, counts,
-                                           t->list.begin, DPAR_I64, 0, NULL)
-                           : st;
+        if (st == DPAR_OK) {
+            st = dpar_gather_v(t->pp, own, r->actions, start, counts, t->list.begin, DPAR_I64, 0,
+                               NULL);
+        }
+        if (st == DPAR_OK) {
+            st = dpar_gather_v(t->pp, own + r->actions, r->actions, end, counts, t->list.begin,
+                               DPAR_I64, 0, NULL);
+        }
     }
     free(own);
     free(counts);

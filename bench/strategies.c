@@ -255,7 +255,9 @@ static dpar_status zero1_bare(job *j)
     p.gradient = g + share * j->c->rank;
     p.weight_type = p.gradient_type = DPAR_F32;
     p.count = share;
-    st = st == DPAR_OK ? dpar_optimizer_step(&j->sgd, &p, 1, 0.0, 1.0) : st;
+    if (st == DPAR_OK) {
+        st = dpar_optimizer_step(&j->sgd, &p, 1, 0.0, 1.0);
+    }
     return st == DPAR_OK ? dpar_all_gather(j->c, own, w, share, DPAR_F32, NULL) : st;
 }
 
@@ -348,7 +350,9 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
             fsdp_compute(j, u, 1);
             st = dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
         }
-        st = st == DPAR_OK ? dpar_fsdp_ready(f, u) : st;
+        if (st == DPAR_OK) {
+            st = dpar_fsdp_ready(f, u);
+        }
     }
     return st == DPAR_OK ? dpar_fsdp_end(f) : st;
 }
@@ -480,9 +484,13 @@ static dpar_status tensor_strategy(job *j)
     b.dx = j->block[5];
     b.gathered = sequence ? j->block[1] : NULL;
     st = dpar_linear_forward(&j->tensor, &up, &a);
-    st = st == DPAR_OK ? dpar_linear_forward(&j->tensor, &down, &b) : st;
+    if (st == DPAR_OK) {
+        st = dpar_linear_forward(&j->tensor, &down, &b);
+    }
     b.gathered = sequence ? j->block[2] : NULL;
-    st = st == DPAR_OK ? dpar_linear_backward(&j->tensor, &down, &b) : st;
+    if (st == DPAR_OK) {
+        st = dpar_linear_backward(&j->tensor, &down, &b);
+    }
     return st == DPAR_OK ? dpar_linear_backward(&j->tensor, &up, &a) : st;
 }
 
@@ -498,11 +506,12 @@ static dpar_status tensor_bare(job *j)
                    : dpar_all_reduce(j->c, j->block[3], j->block[3], n, DPAR_F32, DPAR_SUM, NULL);
     }
     st = dpar_all_gather(j->c, own + share, j->block[0], share, DPAR_F32, NULL);
-    st = st == DPAR_OK
-             ? dpar_reduce_scatter(j->c, j->block[1], own, share, DPAR_F32, DPAR_SUM, NULL)
-             : st;
-    st =
-        st == DPAR_OK ? dpar_all_gather(j->c, own + share, j->block[2], share, DPAR_F32, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_reduce_scatter(j->c, j->block[1], own, share, DPAR_F32, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(j->c, own + share, j->block[2], share, DPAR_F32, NULL);
+    }
     return st == DPAR_OK
                ? dpar_reduce_scatter(j->c, j->block[3], own, share, DPAR_F32, DPAR_SUM, NULL)
                : st;
@@ -668,8 +677,9 @@ static dpar_status expert_open(job *j)
     }
     choices.tokens = tokens;
     choices.chosen = chosen;
-    st = st == DPAR_OK ? dpar_experts_route(j->experts, NULL, 0, &choices, &j->route, &j->why)
-                       : st;
+    if (st == DPAR_OK) {
+        st = dpar_experts_route(j->experts, NULL, 0, &choices, &j->route, &j->why);
+    }
     free(chosen);
     return st;
 }
@@ -789,14 +799,21 @@ static dpar_status pipeline_bare(job *j)
             if (st == DPAR_OK && m + 1 < MICROS) {
                 out = at + (2 + (m + 1) % 2) * n;
                 st = dpar_wait(&j->work[(m + 1) % 2]);
-                st = st == DPAR_OK ? dpar_send(j->c, out, n, DPAR_F32, 1, 0, &j->work[(m + 1) % 2])
-                                   : st;
+                if (st == DPAR_OK) {
+                    st = dpar_send(j->c, out, n, DPAR_F32, 1, 0, &j->work[(m + 1) % 2]);
+                }
             }
-            st = st == DPAR_OK ? dpar_recv(j->c, in, n, DPAR_F32, 1, 1, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_recv(j->c, in, n, DPAR_F32, 1, 1, NULL);
+            }
         } else {
             st = dpar_recv(j->c, in, n, DPAR_F32, 0, 0, NULL);
-            st = st == DPAR_OK ? dpar_wait(&j->work[m % 2]) : st;
-            st = st == DPAR_OK ? dpar_send(j->c, out, n, DPAR_F32, 0, 1, &j->work[m % 2]) : st;
+            if (st == DPAR_OK) {
+                st = dpar_wait(&j->work[m % 2]);
+            }
+            if (st == DPAR_OK) {
+                st = dpar_send(j->c, out, n, DPAR_F32, 0, 1, &j->work[m % 2]);
+            }
         }
     }
     return st == DPAR_OK ? dpar_wait_all(j->work, 2) : st;
@@ -921,7 +938,9 @@ static dpar_status measure(job *j, double seconds, double *out, int64_t *wrong)
         j->r->rewrite(j);
         t[2][n] = timed(j, 2, copy, &st);
         go = now() - began < seconds || n < 8;
-        st = st == DPAR_OK ? dpar_broadcast(j->c, &go, 1, DPAR_I32, 0, NULL) : st;
+        if (st == DPAR_OK) {
+            st = dpar_broadcast(j->c, &go, 1, DPAR_I32, 0, NULL);
+        }
     }
     for (k = 0; k < 3 && st == DPAR_OK; k++) {
         qsort(t[k], (size_t)n, sizeof t[0][0], by_value);
