@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt - the model of train_gpt.c, over dpar's layers: a GPT whose weights are cut over tensor
- * parallel ranks, its tokens over context parallel ones, its experts over expert parallel ones.
- * Every cutting is the same model: initial values by global index, results and gradients to
- * rounding.
+/* gpt - the model of train_gpt.c, built of dpar's layers: a GPT whose weights are divided over
+ * tensor-parallel ranks, its tokens over context-parallel ranks, and its experts over
+ * expert-parallel ranks. However it is divided, the model is the same: initial values depend on the
+ * global index, and results and gradients agree to rounding.
  *
  *     gpt_bytes(&config, &comms, bytes, &why);    gpt_init(memory, bytes, &config, &comms, &g, ..);
  *     layer 0 is the embedding, 1 .. blocks the blocks, blocks + 1 the head (norm, table, loss)
@@ -13,13 +13,13 @@
  *
  * A pipeline stage is any run of layers, which the caller chains. Nothing is allocated.
  *
- * A block, pre-norm: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)), the mlp
- * SwiGLU or GELU, or a mixture of experts that are such. No biases but the layer norm's.
+ * A block has the norm first: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)).
+ * The mlp is SwiGLU or GELU, or a mixture of experts of that kind. Only the layer norm has biases.
  *
- * What it does with numbers is in gpt_host.h, and for the memory of a device (GPT_CUDA, and comms
- * whose mem that is) in gpt_cuda.h. There arrays lie in the device's memory; ids, targets,
- * batch.sum and batch.shared lie where both reach (gpt_open_shared). Nothing waits but experts,
- * whose tokens are counted by the host.
+ * The arithmetic is in gpt_host.h, and for the memory of a device (GPT_CUDA, and communicators with
+ * its mem) in gpt_cuda.h. Arrays are then in the device's memory; ids, targets, batch.sum and
+ * batch.shared are in memory that both reach (gpt_open_shared). Only experts make the host wait,
+ * because it counts their tokens.
  *
  * Include dpar.h before it. Needs -lm; best with -O3 -march=native. */
 #ifndef GPT_H
@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of activations, weights and gradients: float, or, to compare results, double. */
+/* The type of activations, weights and gradients: float, or double to compare results. */
 #ifdef GPT_DOUBLE
 typedef double gpt_real;
 enum { GPT_TYPE = DPAR_F64 };
@@ -39,19 +39,21 @@ typedef float gpt_real;
 enum { GPT_TYPE = DPAR_F32 };
 #endif
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- configuration ----------------------------------------------------------------------------
+ */
 
 enum { GPT_SAMPLES = 256 };
 
-/* Zero it and fill it in; the same on all ranks. */
+/* The shape of the model, the same on all ranks. Set it to zero and fill it in. */
 typedef struct gpt_config {
     int32_t vocab;           /* 256: bytes */
-    int32_t width, blocks;   /* of a token; of the transformer */
-    int32_t heads, groups;   /* of queries; of keys and values, 0: heads; groups | heads | width */
-    int32_t hidden;          /* of the mlp */
-    int32_t samples, length; /* of a micro-batch, before context parallelism cuts it */
-    int32_t layer_norm;      /* 1: in place of RMS norm */
-    int32_t gelu;            /* 1: in place of SwiGLU */
+    int32_t width, blocks;   /* features of a token; number of blocks */
+    int32_t heads, groups;   /* heads of queries, and of keys and values (0 for heads); groups must
+                                divide heads, and heads width */
+    int32_t hidden;          /* features within the mlp */
+    int32_t samples, length; /* of a micro-batch, before context parallelism divides it */
+    int32_t layer_norm;      /* 1: layer norm in place of RMS norm */
+    int32_t gelu;            /* 1: GELU in place of SwiGLU */
     int32_t tied;            /* 1: the head's table is the embedding's */
     int32_t sp;              /* 1: between layers tokens are cut over tp (sequence parallelism) */
     int32_t ulysses;         /* 1: context parallelism by Ulysses in place of the ring */
@@ -69,7 +71,8 @@ typedef struct gpt_config {
     uint64_t seed;
 } gpt_config;
 
-/* All there, of one rank where nothing is cut; the caller's. */
+/* The communicators. All must be set; one of a single rank means that nothing is divided. The
+ * caller frees them. */
 typedef struct gpt_comms {
     dpar_comm *tp, *cp;
     dpar_comm *ep;   /* experts are cut over these, some of `data` */
@@ -89,7 +92,8 @@ typedef struct gpt_products {
 } gpt_products;
 #endif
 
-/* The model as a rank sees it: plans and scratch, no weights. Read the first four. */
+/* A rank's part of the model: plans and scratch memory, no weights. The first four fields may be
+ * read. */
 typedef struct gpt {
     gpt_config config; /* nothing in it is 0 for a default any more */
     gpt_comms comms;
@@ -169,7 +173,7 @@ typedef struct gpt_parameter {
     uint64_t stream;        /* by global index */
 } gpt_parameter;
 
-/* One micro-batch. */
+/* A micro-batch. */
 typedef struct gpt_batch {
     const int32_t *ids, *targets; /* gpt_pick's; targets below 0 do not count */
     double scale;                 /* of the loss: 1 / tokens that count in a step, of all ranks */
@@ -181,9 +185,9 @@ typedef struct gpt_batch {
     double balancing; /* experts their balancing loss times balance, equal on all of data and tp */
 } gpt_batch;
 
-/* What of backward is to be done. I leaves in `pending` what W needs and touches no gradient; W
- * reads that, kept and nothing else, and speaks to no other rank. Both give the bits of I, then W;
- * pending may be NULL. */
+/* The parts of backward. I computes the gradient of the input; it stores in `pending` what W needs,
+ * and does not touch the gradients of weights. W computes those from `pending` and `kept` only,
+ * without messages. BOTH gives the same bits as I and then W, and its `pending` may be NULL. */
 enum { GPT_INPUT = 1, GPT_WEIGHT = 2, GPT_BOTH = 3 };
 
 /* ---- small things ---------------------------------------------------------------------------- */
@@ -196,7 +200,7 @@ static inline dpar_status gpt_refuse(dpar_why *why, const char *text)
     return DPAR_E_ARG;
 }
 
-/* Memory dealt out in pieces; without any it counts. */
+/* Memory that is handed out in pieces. Without memory it only counts the bytes. */
 typedef struct gpt_room {
     char *memory;
     int64_t used;
@@ -214,7 +218,7 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
     return (gpt_real *)gpt_take(r, n, sizeof(gpt_real));
 }
 
-/* What fails ends the function. */
+/* Returns from the function if a call fails. */
 #define GPT_TRY(call)                                                                              \
     do {                                                                                           \
         const dpar_status gpt_status = (call);                                                     \
@@ -223,7 +227,7 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
         }                                                                                          \
     } while (0)
 
-/* Block `layer` has experts. */
+/* True if block `layer` has experts. */
 static inline int gpt_mixes(const gpt *g, int32_t layer)
 {
     return g->config.experts > 0 && layer > 0 && layer <= g->config.blocks &&
@@ -241,12 +245,13 @@ static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
     return dpar_split_part_count(s, g->comms.tp->rank);
 }
 
-/* ---- what is done with numbers --------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------
+ */
 
-/* The product that layers are given. */
+/* The matrix product that layers use. */
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p);
 
-/* c = alpha op(a) op(b), or added: of what no rank has but this one. */
+/* Computes c = alpha op(a) op(b), or adds it to c, for matrices of this rank. */
 static inline void gpt_multiply(gpt *g, int add, int64_t m, int64_t n, int64_t k, double alpha,
                                 const gpt_real *a, int64_t lda, int transpose_a, const gpt_real *b,
                                 int64_t ldb, int transpose_b, gpt_real *c, int64_t ldc)
@@ -339,9 +344,10 @@ GPT_FUNCTION gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
 #include "gpt_host.h"
 #endif
 
-/* ---- layers that are cut over tp: tensor.h --------------------------------------------------- */
+/* ---- layers that are divided over tp: tensor.h ------------------------------------------------
+ */
 
-/* The rows of all from each rank's own. */
+/* Gathers the rows of all ranks. */
 static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
 {
     if (g->config.sp) {
@@ -351,7 +357,7 @@ static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
     return DPAR_OK;
 }
 
-/* This rank's own rows of the sum of the ranks' parts. */
+/* Computes this rank's own rows of the sum of the ranks' parts. */
 static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own)
 {
     if (g->config.sp) {
@@ -361,7 +367,7 @@ static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own
                            NULL);
 }
 
-/* A linear layer that this rank has `in` x `out` of. Column layers find x gathered. */
+/* A linear layer of which this rank has `in` x `out`. Column layers expect x to be gathered. */
 static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_t out,
                                         const gpt_real *w, gpt_real *x, dpar_linear_arrays *a)
 {
@@ -380,7 +386,7 @@ static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_
     return l;
 }
 
-/* y from x, of all tokens; of row layers y is of own ones. */
+/* Computes y from x, of all tokens; row layers compute y of own tokens only. */
 static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t out,
                                      const gpt_real *w, gpt_real *x, gpt_real *y)
 {
@@ -390,11 +396,11 @@ static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t o
     return dpar_linear_forward(&g->tensor, &l, &a);
 }
 
-/* Column layers that read the same x share one dx, which travels after the last. */
+/* Column layers that read the same x share one dx, which is reduced after the last of them. */
 enum { GPT_ALONE = 0, GPT_BEGIN = 1, GPT_GO_ON = 3, GPT_END = 2 };
 
-/* dx, of column layers own tokens', from dy of all tokens. dw NULL: not wanted, else added to while
- * dx travels. */
+/* Computes dx (column layers: of own tokens) from dy of all tokens. If dw is not NULL it is added
+ * to while dx is being reduced. */
 static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int64_t out,
                                           const gpt_real *w, gpt_real *x, gpt_real *dy,
                                           gpt_real *dx, gpt_real *dw, int turn)
@@ -412,7 +418,7 @@ static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int6
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* The norm of own rows (gpt_norm_rows); h: of all tokens. */
+/* Computes the norm of own rows (gpt_norm_rows), and gathers h of all tokens. */
 static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *scale,
                                    const gpt_real *bias, double *stat, gpt_real *h)
 {
@@ -421,7 +427,8 @@ static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *sc
     return g->config.sp ? gpt_gather(g, to, h) : DPAR_OK;
 }
 
-/* ---- what lies in kept and pending ----------------------------------------------------------- */
+/* ---- the memory kept for backward (kept), and from I to W (pending) ----------------------------
+ */
 
 typedef struct gpt_kept {
     gpt_real *x, *h; /* input, normed */
@@ -439,7 +446,8 @@ typedef struct gpt_kept {
     gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
 } gpt_kept;
 
-/* s: of what the host and a device both reach; without a device r. */
+/* Places the arrays that a layer keeps: in r, and those that the host and a device both reach in s,
+ * which is r without a device. */
 static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_room *s, gpt_kept *k)
 {
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w;
@@ -491,7 +499,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
     }
 }
 
-/* Gradients of what products gave: W's are products of these with kept ones. */
+/* Gradients of the results of products. W multiplies these with kept inputs. */
 typedef struct gpt_pending {
     double *norm, *norm_2; /* gradients of scale and bias */
     gpt_real *dmixed;      /* of the attention's result after `out`: of all tokens */
@@ -533,8 +541,8 @@ static inline int64_t gpt_lay_pending(const gpt *g, int32_t layer, void *memory,
     return r.used;
 }
 
-/* Bytes that a layer keeps from F to B or W, beside them in batch.shared, and from I to W;
- * multiples of 64. Local. */
+/* Bytes that a layer keeps from F to B or W, those in batch.shared (gpt_shared_bytes), and those
+ * from I to W (gpt_pending_bytes), as multiples of 64. Local. */
 static inline int64_t gpt_kept_bytes(const gpt *g, int32_t layer)
 {
     gpt_room r = {NULL, 0}, s = {NULL, 0};
@@ -551,7 +559,7 @@ static inline int64_t gpt_shared_bytes(const gpt *g, int32_t layer)
     return s.used;
 }
 
-/* Where they are. */
+/* The places of the kept arrays. */
 static inline gpt_kept gpt_kept_in(const gpt *g, int32_t layer, void *kept, const gpt_batch *b)
 {
     gpt_room r = {NULL, 0}, s = {NULL, 0};
@@ -595,7 +603,8 @@ static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_
     return DPAR_OK;
 }
 
-/* dy: of all tokens, so that every rank has whole gradients of positions. */
+/* Adds to the gradients of the embedding. dy is of all tokens, so that every rank has the whole
+ * gradients of positions. */
 static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gpt_batch *b,
                                            const gpt_real *dy)
 {
@@ -603,7 +612,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
     const dpar_embedding e = gpt_embedding(g);
     dpar_embedding_arrays a;
     dpar_tensor_parallel all = g->tensor;
-    all.counts = NULL; /* nothing to gather any more */
+    all.counts = NULL; /* dy is gathered already */
     memset(&a, 0, sizeof a);
     a.ids = b->ids;
     a.dy = dy;
@@ -615,7 +624,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* By the ring or by Ulysses, as the plan has it. */
+/* Attention by the ring or by Ulysses, as it was planned. */
 static inline dpar_attention_arrays gpt_attention_arrays(const gpt_kept *k)
 {
     dpar_attention_arrays a;
@@ -660,7 +669,7 @@ static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *
     return gpt_linear(g, DPAR_LINEAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
 }
 
-/* dh of own tokens from p->dy. */
+/* Computes dh of own tokens from p->dy. */
 static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                         gpt_real *const *dw, const gpt_kept *k,
                                         const gpt_pending *p, gpt_real *dh)
@@ -677,7 +686,8 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
                 : DPAR_OK;
 }
 
-/* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
+/* ---- experts: expert.h; the hidden features of each are divided over tp ------------------------
+ */
 
 static inline dpar_router gpt_router(const gpt *g, int32_t layer, const gpt_batch *b)
 {
@@ -1271,16 +1281,20 @@ static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms,
 {
     if (c->vocab < 2 || c->width < 1 || c->blocks < 0 || c->heads < 1 || c->hidden < 1 ||
         c->length < 1 || c->samples < 1 || c->samples > GPT_SAMPLES) {
-        return gpt_refuse(why, "sizes are at least 1, of the vocabulary 2; samples at most 256");
+        return gpt_refuse(why,
+                          "vocab must be 2 or more, width, heads, hidden and length 1 or more, "
+                          "samples 1 to 256");
     }
     if (c->groups < 1 || c->heads % c->groups != 0 || c->width % c->heads != 0) {
-        return gpt_refuse(why, "groups divide heads, which divide the width");
+        return gpt_refuse(why, "groups must divide heads, and heads must divide width");
     }
     if (c->experts < 0 || c->shared < 0 || (c->experts > 0 && c->choices < 1) || c->every < 1) {
-        return gpt_refuse(why, "experts need choices; none of their numbers is below 0");
+        return gpt_refuse(why,
+                          "with experts, choices and every must be 1 or more, and no number of "
+                          "experts may be negative");
     }
     if (comms->tp == NULL || comms->cp == NULL || comms->ep == NULL || comms->data == NULL) {
-        return gpt_refuse(why, "all four communicators are needed, be they of one rank");
+        return gpt_refuse(why, "tp, cp, ep and data must all be set, if only to one rank");
     }
     return gpt_cannot(c, comms) != NULL ? gpt_refuse(why, gpt_cannot(c, comms)) : DPAR_OK;
 }
@@ -1383,7 +1397,7 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     GPT_TRY(dpar_split_init(&g->shared, DPAR_SPLIT_EVEN, c->shared, p, 1, why));
     GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_SPLIT_EVEN, c->expert_hidden, p, 1, why));
     if ((p + c->groups - 1) / c->groups > c->heads / c->groups) {
-        return gpt_refuse(why, "more tensor parallel ranks than heads for them");
+        return gpt_refuse(why, "there are more tensor-parallel ranks than heads for them");
     }
     g->share = dpar_heads_local(&g->heads, tp->rank);
     g->whole = (int64_t)c->samples * c->length;
@@ -1518,7 +1532,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     for (i = 0; i < GPT_PIECES; i++) {
         pieces[i].memory = (char *)memory[i];
         if (bytes[i] < need[i]) {
-            return gpt_refuse(why, "less memory than gpt_bytes says");
+            return gpt_refuse(why, "gpt_init was given less memory than gpt_bytes returned");
         }
     }
     GPT_TRY(gpt_plan(g, config, comms, why));
