@@ -248,7 +248,7 @@ static dpar_status trace(step_of *s, const char *path)
     }
     f = fopen(path, "w");
     if (f == NULL) {
-        fprintf(stderr, "%s cannot be written\n", path);
+        fprintf(stderr, "overlap: the trace file '%s' cannot be written\n", path);
         return DPAR_E_SYSTEM;
     }
     fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":"
@@ -345,7 +345,7 @@ int main(int argc, char **argv)
            "|\n|---|---|---|---|---|---|---|---|\n");
     fflush(stdout);
     if (dpar_launch(RANKS, each, &a, &o, &why) != DPAR_OK) {
-        fprintf(stderr, "%s\n", why.text);
+        fprintf(stderr, "overlap: the ranks did not end well: %s\n", why.text);
         return 1;
     }
     return 0;
