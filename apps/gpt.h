@@ -727,7 +727,7 @@ static inline dpar_experts_arrays gpt_experts_arrays(const gpt_kept *k)
     return a;
 }
 
-/* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
+/* Decides which expert gets which token. The ranks of tp have the same h and so decide alike. */
 static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
                                      const gpt_kept *k)
 {
@@ -753,7 +753,7 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
     return dpar_experts_route(g->experts, k->routing, g->routing, &choices, k->route, why);
 }
 
-/* What expert e of this rank has of the kept rows; results: where its own go. */
+/* The part of the kept rows that belongs to expert e of this rank; its results go to r.results. */
 static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
 {
     const int64_t at = (*k->route)->first[e], hidden = at * gpt_mine(g, &g->expert_hidden);
@@ -766,7 +766,7 @@ static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
     return r;
 }
 
-/* The same of their gradients. */
+/* The same for the gradients of those rows. */
 static inline gpt_pending gpt_gradient_rows_of(const gpt *g, const gpt_kept *k,
                                                const gpt_pending *p, int64_t e)
 {
@@ -797,7 +797,7 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
         gpt_activate(g, m * hidden, r.rows_gate, r.rows_up, r.rows_act);
         gpt_apply(g, m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
-    /* Of this rank's hidden features: parts of y, summed over tp at the end. */
+    /* These results come from this rank's hidden features alone; tp sums them at the end. */
     a.results = g->expert_rows;
     a.y = g->part;
     GPT_TRY(dpar_experts_combine(g->experts, *k->route, &a));
@@ -812,8 +812,8 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
     return gpt_reduce(g, g->part, y);
 }
 
-/* g->part: this tp rank's part of dh, from the router (which all have: the first one's) and the
- * shared expert. */
+/* Fills g->part with this tp rank's part of dh. It comes from the shared expert and, on the first
+ * rank only, from the router, because every rank has the same router. */
 static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_real *const *w,
                                              const gpt_batch *b, const gpt_kept *k,
                                              const gpt_pending *p)
@@ -912,7 +912,8 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
     return DPAR_OK;
 }
 
-/* din from dout; gradients where dw has them, while what travels is under way. */
+/* Computes din from dout. Where dw has room for a gradient, it is computed while messages travel.
+ */
 static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                           gpt_real *const *dw, const gpt_batch *b,
                                           const gpt_real *dout, gpt_real *din, const gpt_kept *k,
@@ -937,7 +938,7 @@ static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real 
     return DPAR_OK;
 }
 
-/* The gradients; both: those that gpt_block_input has left. */
+/* Computes the gradients of weights; with `both`, only those that gpt_block_input left out. */
 static inline void gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, int both,
                                     const gpt_kept *k, const gpt_pending *p)
 {
@@ -1004,7 +1005,7 @@ static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *
     return DPAR_OK;
 }
 
-/* The logits in kept become their gradients. */
+/* Turns the logits in `kept` into their gradients, in place. */
 static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_real *const *dw,
                                          const gpt_batch *b, gpt_real *din, const gpt_kept *k,
                                          const gpt_pending *p)
@@ -1021,21 +1022,25 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* out from in (own rows; the embedding has no in, the head no out), which need not outlive it.
- * COLLECTIVE over tp and cp, with experts over ep and data. Errors are those of the layers; the
- * sentence is in the communicator's why. */
+/* Computes out from in, both this rank's rows. The embedding has no in and the head no out. The
+ * caller may reuse in afterwards. COLLECTIVE over tp and cp, with experts also over ep and data.
+ * Errors are those of the layers; the communicator's why has the message. */
 static inline dpar_status gpt_forward(gpt *g, int32_t layer, const gpt_real *const *weights,
                                       gpt_batch *batch, const gpt_real *in, gpt_real *out,
                                       void *kept)
 {
     const gpt_kept k = gpt_kept_in(g, layer, kept, batch);
-    return layer == 0                 ? gpt_embed(g, weights, batch, out)
-           : layer > g->config.blocks ? gpt_head(g, weights, batch, in, &k)
-                                      : gpt_block(g, layer, weights, batch, in, out, &k);
+    if (layer == 0) {
+        return gpt_embed(g, weights, batch, out);
+    }
+    if (layer > g->config.blocks) {
+        return gpt_head(g, weights, batch, in, &k);
+    }
+    return gpt_block(g, layer, weights, batch, in, out, &k);
 }
 
-/* parts: GPT_INPUT, ...; dout and din as out and in, not the same memory. Gradients are added to.
- * COLLECTIVE as forward, W alone not. */
+/* parts: GPT_INPUT, ... dout and din have the shapes of out and in and may not share memory. Adds
+ * to the gradients. COLLECTIVE like gpt_forward, except where parts ask for weights alone. */
 static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
                                        const gpt_real *const *weights, gpt_real *const *gradients,
                                        const gpt_batch *batch, const gpt_real *dout, gpt_real *din,
@@ -1047,9 +1052,13 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
     gpt_pending p;
     gpt_lay_pending(g, layer, pending != NULL ? pending : g->pending, &p);
     if (parts & GPT_INPUT) {
-        GPT_TRY(layer == 0 ? gpt_gather(g, dout, p.dy)
-                : head     ? gpt_head_input(g, weights, dw, batch, din, &k, &p)
-                           : gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p));
+        if (layer == 0) {
+            GPT_TRY(gpt_gather(g, dout, p.dy));
+        } else if (head) {
+            GPT_TRY(gpt_head_input(g, weights, dw, batch, din, &k, &p));
+        } else {
+            GPT_TRY(gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p));
+        }
     }
     if (!(parts & GPT_WEIGHT)) {
         return DPAR_OK;
@@ -1071,16 +1080,16 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* What a dim of a parameter counts. */
+/* What the length of a parameter's dim is. */
 enum {
     GPT_NOTHING,
     GPT_WIDTH,
-    GPT_IDS, /* this and the following, but for PLACES and CHOICES, are cut over tp; */
+    GPT_IDS, /* tp cuts this one and those below up to EXPERT_HIDDEN */
     GPT_HEADS,
     GPT_GROUPS,
     GPT_HIDDEN,
     GPT_EXPERT_HIDDEN,
-    GPT_EXPERTS, /* over ep */
+    GPT_EXPERTS, /* ep cuts this one */
     GPT_PLACES,
     GPT_CHOICES
 };
@@ -1128,7 +1137,7 @@ static inline int gpt_has(const gpt *g, int32_t layer, int32_t slot)
     }
 }
 
-/* How long dim d is, and this rank's piece of it. */
+/* Sets the length of dim d and this rank's piece of it. */
 static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d, gpt_parameter *p)
 {
     const gpt_config *c = &g->config;
@@ -1172,7 +1181,7 @@ static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d,
     p->at[d] = at;
 }
 
-/* 1 and *p; 0: the layer has no such parameter. Local. */
+/* Returns 1 and fills *p, or returns 0 if the layer has no such parameter. Local. */
 static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
 {
     const int32_t from = slot == GPT_TABLE && g->config.tied ? 0 : layer;
@@ -1207,13 +1216,19 @@ static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gp
         p->sum = g->config.sp && p->dims == 1 ? GPT_SUM_TP : GPT_SUM_NONE;
     }
     p->mean = slot == GPT_NORM_1 || slot == GPT_NORM_2 ? 1.0 : 0.0;
-    p->deviation = p->dims == 1 ? 0.0 : word ? 0.02 : 1.0 / sqrt((double)p->whole[p->dims - 1]);
-    p->deviation /= down ? sqrt(2.0 * g->config.blocks) : 1.0; /* as GPT-2: the sum of all stays */
+    if (p->dims == 1) {
+        p->deviation = 0.0;
+    } else {
+        p->deviation = word ? 0.02 : 1.0 / sqrt((double)p->whole[p->dims - 1]);
+    }
+    if (down) { /* like GPT-2, so that the sum over all blocks does not grow with their number */
+        p->deviation /= sqrt(2.0 * g->config.blocks);
+    }
     p->stream = (uint64_t)from * GPT_SLOTS + (uint64_t)slot;
     return 1;
 }
 
-/* Its initial values. Local. */
+/* Writes the initial values of this rank's piece of a parameter. Local. */
 static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *values)
 {
     int64_t i;
@@ -1229,9 +1244,10 @@ static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *valu
     }
 }
 
-/* Adds up over tp the gradients that its ranks have parts of: of norms, from their own tokens (sp),
- * of key-value heads that several have. Once, when they are whole, before data-parallel ranks sum
- * them: before each reduction that starts from gradients of 0. COLLECTIVE over tp. */
+/* Sums over tp the gradients of which each rank has a part: those of norms, which with sp come from
+ * a rank's own tokens, and those of key-value heads that several ranks have. Call it once when the
+ * gradients are complete, before data-parallel ranks sum them. A program that reduces after every
+ * micro-batch, from gradients of 0, calls it before each reduction. COLLECTIVE over tp. */
 static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradients)
 {
     dpar_status st = DPAR_OK;
@@ -1248,8 +1264,9 @@ static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradie
 
 /* ---- experts balanced by a bias -------------------------------------------------------------- */
 
-/* After a step: biases move by `rate` against the loads since the last call, which are those of all
- * of data: they stay equal. 0.001 is DeepSeek-V3's. Local. */
+/* Call it after a step: moves each bias by `rate` against the expert's load since the last call.
+ * The loads count the tokens of all ranks of data, so the biases stay equal on all of them.
+ * DeepSeek-V3 uses 0.001. Local. */
 static inline void gpt_steer(gpt *g, double rate)
 {
     const int32_t e = g->config.experts;
@@ -1261,15 +1278,19 @@ static inline void gpt_steer(gpt *g, double rate)
             for (i = 0, all = 0.0; i < e; i++) {
                 all += chosen[i];
             }
-            for (i = 0; i < e; i++) { /* expert.h; whole numbers: exact */
-                bias[i] += chosen[i] * e < all ? rate : chosen[i] * e > all ? -rate : 0.0;
+            for (i = 0; i < e; i++) { /* the loads are whole numbers, so this comparison is exact */
+                if (chosen[i] * e < all) {
+                    bias[i] += rate;
+                } else if (chosen[i] * e > all) {
+                    bias[i] -= rate;
+                }
             }
             memset(chosen, 0, (size_t)e * sizeof *chosen);
         }
     }
 }
 
-/* The biases [experts] of a layer, which checkpoints keep; NULL: it has none. Local. */
+/* The biases [experts] of a layer, which checkpoints keep, or NULL if it has none. Local. */
 static inline double *gpt_bias(gpt *g, int32_t layer)
 {
     return gpt_mixes(g, layer) ? g->bias + (layer - 1) * g->config.experts : NULL;
@@ -1299,7 +1320,7 @@ static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms,
     return gpt_cannot(c, comms) != NULL ? gpt_refuse(why, gpt_cannot(c, comms)) : DPAR_OK;
 }
 
-/* The status of a plan that was asked how many bytes it needs, which is DPAR_E_ROOM. */
+/* Turns the DPAR_E_ROOM of a plan that was given too little memory into the bytes that it needs. */
 static inline dpar_status gpt_asked(dpar_status st, const dpar_why *why, int64_t *bytes)
 {
     if (st != DPAR_E_ROOM) {
@@ -1334,7 +1355,7 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
         a->tokens.rule = DPAR_SPLIT_EVEN;
         g->tokens = dpar_split_part_count(&g->cut, cp->rank);
     }
-    a->bytes = 1; /* too few: asks how many */
+    a->bytes = 1; /* too few, so that the call says how many it needs */
     return gpt_asked(dpar_attention_make(cp, a, &g->attend, why), why, &g->plan_bytes[0]);
 }
 
@@ -1355,12 +1376,12 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     l->capacity_factor = c->factor;
     l->width = c->width;
     l->type = GPT_TYPE;
-    for (r = 0; r < g->comms.cp->size; r++) { /* of the rank that has most */
+    for (r = 0; r < g->comms.cp->size; r++) { /* max_tokens is that of the rank with most tokens */
         const int64_t n = c->ulysses ? dpar_split_part_count(&g->cut, r)
                                      : dpar_packed_rank_count(&g->attention.tokens, r, NULL);
         l->max_tokens = n > l->max_tokens ? n : l->max_tokens;
     }
-    /* All rows that could come, or so many even shares. */
+    /* Room for all rows that could come or, if the config says so, for c->rows even shares. */
     g->rows = ep->size * l->max_tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
     if (c->drop == DPAR_EXPERTS_DROP_NONE && c->rows > 0.0) {
         const double even = (double)(ep->size * l->max_tokens * c->choices * g->my_experts);
@@ -1368,15 +1389,15 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
         l->max_rows = some < g->rows ? some : g->rows;
         g->rows = l->max_rows;
     }
-    GPT_TRY(dpar_experts_make(ep, l, &g->experts, why)); /* tells how large a routing is */
+    GPT_TRY(dpar_experts_make(ep, l, &g->experts, why)); /* for the size of a routing alone */
     g->routing = g->experts->routing_bytes;
     GPT_TRY(dpar_experts_free(g->experts));
     g->experts = NULL;
-    l->bytes = 1; /* too few: asks how many */
+    l->bytes = 1; /* too few, so that the call says how many it needs */
     return gpt_asked(dpar_experts_make(ep, l, &g->experts, why), why, &g->plan_bytes[1]);
 }
 
-/* All but the plans, which only say how many bytes they need. COLLECTIVE. */
+/* Sets everything except the plans, which only say how many bytes they need. COLLECTIVE. */
 static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_comms *comms,
                                    dpar_why *why)
 {
@@ -1413,7 +1434,7 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     return gpt_plan_experts(g, why);
 }
 
-/* Deals out the memory, or counts it. */
+/* Divides the memory among the arrays, or counts how much they need. */
 static inline void gpt_lay(gpt *g, gpt_room *pieces)
 {
     gpt_room *const plans = &pieces[GPT_PLANS], *const r = &pieces[GPT_ARRAYS];
@@ -1457,8 +1478,9 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     g->pending = gpt_take(r, pending, 1);
 }
 
-/* Bytes[GPT_PIECES] of memory for gpt_init: GPT_PLANS of the host, GPT_ARRAYS of what computes,
- * GPT_SHARED (0 without a device) of both. E_ARG and others with a sentence. COLLECTIVE. */
+/* Sets bytes[GPT_PIECES], the sizes of the memory that gpt_init needs: GPT_PLANS on the host,
+ * GPT_ARRAYS where the model computes, and GPT_SHARED (0 without a device) where both can read it.
+ * DPAR_E_ARG and other errors leave a message in why. COLLECTIVE. */
 static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *comms,
                                     int64_t *bytes, dpar_why *why)
 {
@@ -1475,7 +1497,7 @@ static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *c
     return DPAR_OK;
 }
 
-/* Where each of this rank's tokens lies in the micro-batch; one by one in their order. */
+/* The place in the micro-batch of this rank's token i, or -1 if the rank has fewer tokens. */
 static inline int64_t gpt_place(const gpt *g, int64_t i)
 {
     dpar_packed_cursor cursor = {0, 0};
@@ -1494,7 +1516,7 @@ static inline int64_t gpt_place(const gpt *g, int64_t i)
     return -1;
 }
 
-/* This rank's tokens, mine[g->tokens], of a micro-batch: token t of sample s is
+/* Copies this rank's tokens of a micro-batch to mine[g->tokens]. Token t of sample s is
  * whole[s * stride + t]. Local. */
 static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, int32_t *mine)
 {
@@ -1505,7 +1527,7 @@ static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, 
     }
 }
 
-/* Tells `position` of each token. */
+/* Fills g->position with the position of each token in its sample. */
 static inline void gpt_put_positions(const gpt *g)
 {
     int32_t some[256];
@@ -1518,8 +1540,8 @@ static inline void gpt_put_positions(const gpt *g)
     }
 }
 
-/* Makes the model in the caller's pieces of memory (aligned to 64; best of dpar_comm_alloc;
- * plans of the host in any case). COLLECTIVE over all four comms. */
+/* Makes the model in the caller's pieces of memory, which are aligned to 64 bytes. Memory of
+ * dpar_comm_alloc is fastest; the plans need memory of the host. COLLECTIVE over all four comms. */
 static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
                                    const gpt_config *config, const gpt_comms *comms, gpt **made,
                                    dpar_why *why)
@@ -1554,7 +1576,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
         g->layer.bytes = g->plan_bytes[1];
         GPT_TRY(dpar_experts_make(comms->ep, &g->layer, &g->experts, why));
     }
-    if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
+    if (g->config.groups < comms->tp->size) { /* several ranks have the same keys and values */
         GPT_TRY(dpar_comm_split(comms->tp, g->share.first_group, comms->tp->rank, &g->same));
     }
     gpt_open_products(g);
@@ -1562,7 +1584,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     return DPAR_OK;
 }
 
-/* COLLECTIVE. NULL is fine. */
+/* Frees the plans of the model. g may be NULL. COLLECTIVE. */
 static inline dpar_status gpt_close(gpt *g)
 {
     const dpar_status st = g != NULL ? dpar_attention_free(g->attend) : DPAR_OK;
@@ -1574,7 +1596,7 @@ static inline dpar_status gpt_close(gpt *g)
     return st < 0 ? st : closed;
 }
 
-/* Layers of the whole model. Local. */
+/* The number of layers of the whole model, with the embedding and the head. Local. */
 static inline int32_t gpt_layers(const gpt *g)
 {
     return g->config.blocks + 2;

@@ -266,7 +266,7 @@ run_gpt() { # seed
     trace --ranks 4 --pp 2 --dp 2 --schedule interleaved
     run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
-    refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
+    refused 'gpt: a head is wider' "$bin/train_gpt" $model --width 258 --heads 2
 }
 refused() { # the sentence, command
     sentence=$1
