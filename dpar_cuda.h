@@ -165,7 +165,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 /* Computes the four words of a block of a stream, words 4 block to 4 block + 3. Each is the number
  * of dpar_random_uniform times 2^32, cut off. */
 DPAR_CUDA_FN void dpari_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
-                                        uint32_t *words)
+                                         uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
     uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
@@ -212,11 +212,16 @@ typedef struct dpar_cuda_dropout {
 DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, uint64_t stream,
                                          double p)
 {
-    const double most = p * 4294967296.0; /* word + 1/2 below it: exact */
-    const uint64_t whole = p > 0.0 ? p < 1.0 ? (uint64_t)most : UINT64_C(4294967296) : 0;
+    const double most = p * 4294967296.0; /* exact; words with word + 1/2 below it are dropped */
     d->seed = seed;
     d->stream = stream;
-    d->dropped = whole + (p > 0.0 && p < 1.0 && most - (double)whole > 0.5 ? 1 : 0);
+    d->dropped = 0;
+    if (p >= 1.0) {
+        d->dropped = UINT64_C(4294967296);
+    } else if (p > 0.0) {
+        const uint64_t whole = (uint64_t)most;
+        d->dropped = whole + (most - (double)whole > 0.5 ? 1 : 0);
+    }
     d->kept = (float)(1.0 - p);
     d->reserved = 0.0f;
 }
@@ -329,17 +334,26 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #include <time.h>
 #include <unistd.h>
 
+/* How the implementation is built up.
+ *
+ * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
+ * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work of many pieces
+ * (boxes, spans, blocks) is put into as few launches as the size of the arguments allows
+ * (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a vector of
+ * 16 bytes where addresses allow it. The combinations of types that training uses have kernels of
+ * their own, in which the types are constants (dpari_cuda_is). */
+
 /* ---- numbers -----------------------------------------------------------------------------------
  *
- * Additions and products are rounded one by one, never contracted; where a fma is meant it is
- * written: the bits depend on neither compiler nor device. */
+ * Additions and products are rounded one by one and never contracted. Where a fused multiply-add is
+ * meant, fma is written. So the bits depend on neither the compiler nor the device. */
 
 #define DPARI_CUDA_FN __host__ __device__ static inline
 
 #if defined(__CUDACC__)
 #define DPARI_CUDA_UNROLL _Pragma("unroll")
 #define DPARI_CUDA_ARGS const __grid_constant__
-/* What is rare and long: not in every place that it is called from. */
+/* For long functions that are rarely called: they are not inlined. */
 #define DPARI_CUDA_ONCE __noinline__
 #else
 #define DPARI_CUDA_ONCE
@@ -375,7 +389,7 @@ template <typename To, typename From> DPARI_CUDA_FN To dpari_cuda_bits(From x)
     return y;
 }
 
-/* `x` without its lowest bits, to nearest even. */
+/* `x` without its lowest `bits` bits, rounded to nearest, ties to even. */
 DPARI_CUDA_FN uint32_t dpari_cuda_shift(uint32_t x, uint32_t bits)
 {
     const uint32_t half = (uint32_t)1 << (bits - 1);
@@ -388,11 +402,11 @@ DPARI_CUDA_FN uint16_t dpari_cuda_to_bf16(float f)
     return (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : dpari_cuda_shift(x, 16));
 }
 
-/* Two of them, the first in the low half. */
+/* Two BF16 numbers, the first in the low half. */
 DPARI_CUDA_FN uint32_t dpari_cuda_to_bf16s(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t y; /* the chip's NaN is 0x7fff */
+    uint32_t y; /* the instruction's NaN is 0x7fff, dpar's is 0x7fc0 */
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a));
     y = a != a ? (y & 0xffff0000u) | 0x7fc0u : y;
     return b != b ? (y & 0xffffu) | 0x7fc00000u : y;
@@ -421,7 +435,7 @@ DPARI_CUDA_FN uint16_t dpari_cuda_to_f16(float f)
     if (exponent >= 113) {
         return (uint16_t)(sign | dpari_cuda_shift(size - 0x38000000u, 13));
     }
-    if (exponent < 102) { /* below half the smallest */
+    if (exponent < 102) { /* below half the smallest subnormal */
         return (uint16_t)sign;
     }
     return (uint16_t)(sign | dpari_cuda_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent));
@@ -432,7 +446,7 @@ DPARI_CUDA_FN float dpari_cuda_from_f16(uint16_t h)
 {
     const uint32_t sign = ((uint32_t)h & 0x8000u) << 16;
     uint32_t size = h & 0x7fffu;
-    if (size >= 0x7c00u) { /* a NaN keeps sign and payload, and is quiet */
+    if (size >= 0x7c00u) { /* a NaN keeps sign and payload, and becomes quiet */
         return dpari_cuda_bits<float>(sign | (size << 13) |
                                       (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u));
     }
@@ -469,14 +483,14 @@ DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
 DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
 {
     const uint32_t x = dpari_cuda_bits<uint32_t>(f);
-    if (f != f) { /* sign and payload, quiet */
+    if (f != f) { /* a NaN keeps sign and payload, and becomes quiet */
         return dpari_cuda_bits<double>((uint64_t)(x & 0x80000000u) << 32 | UINT64_C(0x7ff8) << 48 |
                                        (uint64_t)(x & 0x7fffffu) << 29);
     }
     return (double)f;
 }
 
-/* A NaN that comes out of arithmetic is the quiet one without sign or payload. */
+/* Replaces every NaN by the quiet one without sign or payload, as results of arithmetic have it. */
 DPARI_CUDA_FN float dpari_cuda_plain(float f)
 {
     return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
@@ -489,8 +503,8 @@ DPARI_CUDA_FN double dpari_cuda_plain(double d)
 
 /* ---- four elements at a time -------------------------------------------------------------------
  *
- * Their bits are loaded first, whatever the type, and become numbers later: loads of several arrays
- * are under way together. */
+ * The bits are loaded first, whatever the type, and converted to numbers later, so that the loads
+ * of several arrays are under way together. */
 
 struct dpari_cuda_four {
     uint32_t x[8];
@@ -512,14 +526,14 @@ DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
     }
 }
 
-/* May four elements from index `first` on be met with vectors? */
+/* True if four elements from index `first` on can be accessed as a vector. */
 DPARI_CUDA_FN int dpari_cuda_even(const void *base, int64_t first, int32_t width)
 {
     const uintptr_t at = (uintptr_t)base + (uintptr_t)(first * width);
     return at % (width >= 4 ? 16u : 8u) == 0;
 }
 
-/* Streaming (S): past the caches, for what nobody reads soon. */
+/* Loads a value. With S it is streamed past the caches, for data that is not read again soon. */
 template <int S, typename V> __device__ static inline V dpari_cuda_get(const V *at)
 {
     if (S) {
@@ -537,7 +551,8 @@ template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at,
     }
 }
 
-/* Elements i .. i + 3 of [0, count); what is outside of it is 0. WIDE 0: of at most 4 bytes. */
+/* Loads elements i .. i + 3. Those outside of [0, count) become 0. WIDE 0: elements have at most 4
+ * bytes. dpari_cuda_store stores those within [0, count). */
 template <int S, int WIDE = 1>
 __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void *base, int64_t i,
                                               int64_t count, int32_t width, int even)
@@ -624,7 +639,8 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
     }
 }
 
-/* FOURS fours from element i on, two of 16 bits: all of them are there, in units of 16 bytes. */
+/* Loads FOURS fours from element i on, in vectors of 16 bytes, which hold two fours of 16-bit
+ * elements. All elements exist. */
 template <int S, int FOURS>
 __device__ static inline void dpari_cuda_load_all(dpari_cuda_four *four, const void *base,
                                                   int64_t i, int32_t width)
@@ -671,7 +687,7 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     }
 }
 
-/* Fours of 16 bytes: how many elements of a type are met at a time. */
+/* The fours of a type that a vector of 16 bytes holds. */
 DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
 {
     return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
@@ -707,7 +723,7 @@ DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
     return (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
 }
 
-/* The numbers, in f64 or f32, to compute with; KEPT: a NaN keeps sign and payload. WIDE 0: none is
+/* Converts a four to f64 or f32. With KEPT a NaN keeps sign and payload. WIDE 0: the type is not
  * F64. */
 template <int KEPT = 0, int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int32_t type, W *to)
@@ -731,7 +747,7 @@ __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int3
     }
 }
 
-/* And back, rounded once (16 bits by way of F32). */
+/* Converts back, rounded once. 16-bit types are rounded from f32. */
 template <int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t type, const W *from)
 {
@@ -762,7 +778,7 @@ __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t t
     }
 }
 
-/* One element. */
+/* Element i as a number. */
 template <typename W>
 __device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t type)
 {
@@ -776,7 +792,9 @@ __device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t t
     return w;
 }
 
-/* Units of four elements of an array that begins unaligned: the first may reach to before it. */
+/* An array that begins unaligned is processed in units of four elements that are aligned, so that
+ * the first unit may begin before the array. These three functions return the elements in the first
+ * unit (0 if it is whole), the number of units, and the first element of a unit. */
 DPARI_CUDA_FN int64_t dpari_cuda_head(const void *base, int32_t width)
 {
     const uintptr_t step = width >= 4 ? 16u : 4u * (uintptr_t)width;
@@ -790,7 +808,7 @@ DPARI_CUDA_FN int64_t dpari_cuda_fours(int64_t count, int64_t head)
     return (h > 0) + (count - h + 3) / 4;
 }
 
-/* The first element of a unit, below 0 where it begins before the array. */
+/* Negative for a unit that begins before the array. */
 DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 {
     return head > 0 ? head + 4 * (unit - 1) : 4 * unit;
@@ -801,12 +819,13 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 
 enum {
     DPARI_CUDA_THREADS = 256,
-    DPARI_CUDA_TINY = 960,   /* bytes of pieces in the arguments of a launch: a block's faces, */
-    DPARI_CUDA_SMALL = 3968, /* any driver, */
-    DPARI_CUDA_LARGE = 31 * 1024, /* and drivers from 12.1 on */
-    DPARI_CUDA_ARGUMENTS = 32764, /* of these; of any: 4096 */
-    DPARI_CUDA_PARTS = 1024,      /* partial results of a reduction, and */
-    DPARI_CUDA_SCRATCH = 512 * 1024
+    DPARI_CUDA_TINY = 960,          /* bytes of pieces in a launch's arguments: for the faces of a
+                                       block, */
+    DPARI_CUDA_SMALL = 3968,        /* for any driver, */
+    DPARI_CUDA_LARGE = 31 * 1024,   /* and for drivers from 12.1 on */
+    DPARI_CUDA_ARGUMENTS = 32764,   /* the most bytes of arguments with these; with others 4096 */
+    DPARI_CUDA_PARTS = 1024,        /* the most partial results of a reduction */
+    DPARI_CUDA_SCRATCH = 512 * 1024 /* bytes of gpu->scratch */
 };
 
 static dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what, const char *by)
@@ -824,7 +843,7 @@ static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const cha
         return DPAR_OK;
     }
     (void)cudaGetLastError();
-    (void)snprintf(text, sizeof text, "device %d: %s: %s", (int)gpu->device, what,
+    (void)snprintf(text, sizeof text, "device %d: %s failed: CUDA says: %s", (int)gpu->device, what,
                    cudaGetErrorString(error));
     memcpy(gpu->why.text, text, sizeof text);
     return DPAR_E_SYSTEM;
@@ -833,10 +852,11 @@ static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const cha
 static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
 {
     return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
-                          "a type, number or pointer that dpar_mem does not allow");
+                          "dpar_mem does not allow one of the types, counts or pointers passed");
 }
 
-/* This thread's device becomes gpu's; gives back the one that it was. */
+/* Makes gpu's device the current one of this thread. *before becomes the one that was current,
+ * which dpari_cuda_leave restores. */
 static dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
 {
     cudaError_t error = cudaGetDevice(before);
@@ -854,16 +874,19 @@ static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
     return st;
 }
 
-/* Blocks for `work` pieces of work of one block each: at most one wave. */
+/* The number of blocks for `work` pieces of work: at most as many as run at once. */
 static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
 {
     int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
     most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
     most = most < 1 ? 1 : most;
-    return work < most ? (work < 1 ? 1 : work) : most;
+    if (work < 1) {
+        return 1;
+    }
+    return work < most ? work : most;
 }
 
-/* With DPARI_CUDA_THREADS threads a block. */
+/* Launches a kernel, with DPARI_CUDA_THREADS threads in each block. */
 template <typename Args>
 static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*kernel)(const Args),
                                      const Args &args, int64_t blocks)
@@ -877,22 +900,25 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
     }
     list[0] = const_cast<Args *>(&args);
     error = cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(DPARI_CUDA_THREADS), list, 0,
-                             gpu->stream); /* its own: others may have left one behind */
+                             gpu->stream);
     gpu->launches++;
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
 }
 
-/* A block for each of `work` pieces, as many as a grid may have: for copies and all that computes
- * little before and between, which so comes nearest to the memory's rate. */
+/* The number of blocks if each of `work` pieces has its own, as far as a grid allows. Copies, and
+ * other work that computes little, come closest to the memory's bandwidth in this way. */
 static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
     const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
-    return work < most ? (work < 1 ? 1 : work) : most;
+    if (work < 1) {
+        return 1;
+    }
+    return work < most ? work : most;
 }
 
-/* What a launch is asked for, with the fields that Form knows as constants: 0 where they are
- * others. Kernels that are compiled for a Form set them too, and so have no branch that asks. `s`
- * was cleared before it was filled in. */
+/* True if the fields of *s that Form fixes have the values that it fixes. A kernel that is compiled
+ * for a Form sets these fields, too, so that they are constants and the branches on them disappear.
+ * *s was cleared before it was filled in, because all its bytes are compared. */
 template <typename Form, typename Args> static int dpari_cuda_is(const Args *s)
 {
     Args t;
@@ -901,7 +927,8 @@ template <typename Form, typename Args> static int dpari_cuda_is(const Args *s)
     return memcmp(&t, s, sizeof t) == 0;
 }
 
-/* Pieces of work of different sizes in one launch: piece k has chunks first[k] .. first[k + 1]. */
+/* The arguments of a launch for pieces of work of different sizes. Piece k has the chunks first[k]
+ * to first[k + 1] - 1. */
 template <typename Piece, int BYTES> struct dpari_cuda_batch {
     enum { ROOM = BYTES / (int)(sizeof(Piece) + 8) };
     int32_t n;
@@ -910,7 +937,7 @@ template <typename Piece, int BYTES> struct dpari_cuda_batch {
     Piece piece[ROOM];
 };
 
-/* Pieces of a launch at most. */
+/* The most pieces of a launch. */
 template <typename Small, typename Large> static int32_t dpari_cuda_most(const dpar_cuda *gpu)
 {
     static_assert(sizeof(Small) <= 4096 && sizeof(Large) <= DPARI_CUDA_ARGUMENTS, "a launch");
@@ -922,7 +949,7 @@ template <typename Batch>
 __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
 {
     int32_t lo = 0, hi = b.n;
-    if constexpr ((int)Batch::ROOM <= 8) { /* all are loaded at once */
+    if constexpr ((int)Batch::ROOM <= 8) { /* loads all at once, in place of a search */
         DPARI_CUDA_UNROLL
         for (int k = 1; k < (int)Batch::ROOM; k++) {
             lo += k < hi && b.first[k] <= c;
@@ -959,21 +986,22 @@ static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
 /* ---- boxes -------------------------------------------------------------------------------------
  */
 
+/* How a box is processed. */
 enum {
-    DPARI_CUDA_RAW,  /* units of `width` bytes as they are */
-    DPARI_CUDA_CAST, /* units of four elements that change their type */
-    DPARI_CUDA_MEET, /* units of 16 bytes of F32 or F64 that are combined */
-    DPARI_CUDA_ANY   /* element by element, all that a box can ask for */
+    DPARI_CUDA_RAW,  /* copies units of `width` bytes */
+    DPARI_CUDA_CAST, /* converts units of four elements to another type */
+    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with what is in the target */
+    DPARI_CUDA_ANY   /* element by element: everything that a box can describe */
 };
 
-enum { DPARI_CUDA_UNITS = 1 << 30 }; /* of a piece at most: indices have 31 bits */
+enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, because indices have 31 bits */
 
-enum { DPARI_CUDA_SLIM = 4 }; /* dims of nearly all boxes: descriptions are shorter */
+enum { DPARI_CUDA_SLIM = 4 }; /* dims of nearly all boxes, which have a shorter description */
 
 template <int DIMS> struct dpari_cuda_box_of {
     unsigned char *to, *from;
-    int64_t to_step[DIMS], from_step[DIMS]; /* bytes, of dim 0: of a unit */
-    uint32_t extent[DIMS], magic[DIMS];     /* dim 0: units */
+    int64_t to_step[DIMS], from_step[DIMS]; /* in bytes; in dim 0 from unit to unit */
+    uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
     uint32_t units;
     uint8_t shift[DIMS];
     uint8_t dims, kind, width, to_type, from_type, through, op;
@@ -981,6 +1009,7 @@ template <int DIMS> struct dpari_cuda_box_of {
 };
 typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
 
+/* Computes where unit i is on both sides, in bytes. */
 template <typename Box>
 DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
 {
@@ -1000,9 +1029,9 @@ DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64
     *from = f;
 }
 
-/* The same where a thread has one unit, and what it waits for is all that counts: no load of a
- * description hangs on another one. The last dim has a magic number of 0, and so has the rest of
- * the index; dims behind it have index 0. */
+/* The same. If a thread has a single unit, latency is all that counts, so that all dims are
+ * computed without a loop whose loads depend on each other. The last dim has the magic number 0, so
+ * that it takes the rest of the index, and dims behind it have index 0. */
 template <int PER>
 DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
                                        int64_t *to, int64_t *from)
@@ -1031,7 +1060,7 @@ DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int6
     dpari_cuda_where(b, i, to, from);
 }
 
-/* The bits of an element of one type in another one. */
+/* Converts the bits of an element to another type. */
 __device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, int32_t to)
 {
     float f;
@@ -1052,7 +1081,7 @@ __device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, i
     }
 }
 
-/* x op y, x where it is NaN or where they are equal. */
+/* x op y. MAX and MIN return x if it is NaN, or if both are equal. */
 template <typename T> DPARI_CUDA_FN T dpari_cuda_meet(T x, T y, int32_t op)
 {
     switch (op) {
@@ -1138,7 +1167,8 @@ template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
     return v;
 }
 
-/* PER units of a thread, DPARI_CUDA_THREADS apart: all are read before the first is written. */
+/* Copies PER units, DPARI_CUDA_THREADS apart. All are read before the first is written, so that the
+ * reads are under way together. */
 template <typename V, int PER, typename Box>
 __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
 {
@@ -1163,7 +1193,7 @@ __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
     }
 }
 
-/* TO, FROM: the types, where the kernel knows them. */
+/* Converts PER units. TO and FROM are the types if the kernel knows them. */
 template <int PER, int TO, int FROM, typename Box>
 __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
 {
@@ -1203,7 +1233,7 @@ __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
     }
 }
 
-/* 16 bytes of F32 or F64 that are combined. */
+/* Combines 16 bytes of F32 or F64. */
 __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 &v, int32_t type,
                                                     int32_t op, int32_t negate)
 {
@@ -1234,8 +1264,8 @@ __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 
     return w;
 }
 
-/* Units of 16 bytes; also where both sides have them of one type and the value is turned round.
- * TYPE, OP: where the kernel knows them. */
+/* Combines PER units of 16 bytes with what is in the target. TYPE and OP are given if the kernel
+ * knows them. */
 template <int PER, int TYPE, int OP, typename Box>
 __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
 {
@@ -1286,7 +1316,8 @@ template <typename Box> __device__ static inline void dpari_cuda_move_any(const 
     }
 }
 
-/* ALL 0: copies alone, with the registers that these need. */
+/* Processes PER units by the box's kind. With ALL 0 there are only copies, so that the kernel needs
+ * fewer registers. */
 template <int PER, int ALL, typename Box>
 __device__ static inline void dpari_cuda_move_some(const Box *b, uint32_t i)
 {
@@ -1326,8 +1357,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
     } while (c < b.first[b.n]);
 }
 
-/* All boxes of one kind: casts (OP is DPAR_COPY) and sums, whose types are constants; four units of
- * a thread in flight. */
+/* For boxes that are all of one kind, whose types are constants: casts (OP is DPAR_COPY) or sums.
+ * Each thread has four units under way. */
 template <typename Batch, int TO, int FROM, int OP>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_move_form_kernel(DPARI_CUDA_ARGS Batch b)
@@ -1346,14 +1377,14 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
 
 /* ---- boxes: on the host ---- */
 
-/* One dim of a box while it is prepared; bytes. */
+/* One dim of a box while it is prepared, with steps in bytes. */
 struct dpari_cuda_dim {
     int64_t extent, to, from;
 };
 
-/* Dims without length go, those with a negative step of `to` are walked the other way, the shortest
- * step of `to` comes first, dims that follow on each other on both sides become one. Returns their
- * number, -1 for an empty box. */
+/* Simplifies a box: drops dims of length 1, reverses those with a negative step of `to`, sorts the
+ * dims by their step of `to`, and joins dims that are contiguous on both sides. Returns the number
+ * of dims, or -1 for an empty box. */
 static int32_t dpari_cuda_tidy(const dpar_mem_box *box, dpari_cuda_dim *dim, unsigned char **to,
                                unsigned char **from)
 {
@@ -1393,7 +1424,8 @@ static int32_t dpari_cuda_tidy(const dpar_mem_box *box, dpari_cuda_dim *dim, uns
     return n > 0 ? made + 1 : 0;
 }
 
-/* The most bytes, a power of two up to 16, that divide all that `width`-byte units would meet. */
+/* The widest unit, a power of two up to 16 bytes, that divides the address and all steps but the
+ * first. */
 static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t n, int of_to)
 {
     int32_t d, width = 16;
@@ -1406,13 +1438,13 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
     return width;
 }
 
-/* What values are rounded to on the way; where nothing is said: not. */
+/* The type to which values are rounded on the way; from_type, which changes nothing, by default. */
 static int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
     return box->round_type != DPAR_TYPE_NONE ? box->round_type : box->from_type;
 }
 
-/* How the box is walked: kind, and elements of a unit. */
+/* Chooses the kind and width of a box. Returns the elements of a unit. */
 static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *dim, int32_t n,
                                  const unsigned char *to, const unsigned char *from,
                                  dpari_cuda_box *p)
@@ -1447,15 +1479,16 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
     return p->width / tw;
 }
 
-/* A box in pieces of at most DPARI_CUDA_UNITS units, cut along its last dim. */
+/* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
 struct dpari_cuda_cut {
-    dpari_cuda_box piece; /* what they have in common */
-    int64_t extent;       /* of the last dim in all, */
+    dpari_cuda_box piece; /* what the pieces have in common */
+    int64_t extent;       /* of the last dim of the box, */
     int64_t each;         /* and of a piece */
     int64_t pieces;
 };
 
-/* 1; 0: the box is empty; -1: it has too many units before its last dim. */
+/* Prepares a box. Returns 1, or 0 if it is empty, or -1 if it has too many units before its last
+ * dim. */
 static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 {
     dpari_cuda_dim dim[DPAR_MEM_DIMS];
@@ -1492,7 +1525,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
         p->extent[d] = (uint32_t)dim[d].extent;
         if (d + 1 < n) {
             if (dim[d].extent >= DPARI_CUDA_UNITS || inner * dim[d].extent > DPARI_CUDA_UNITS) {
-                return -1; /* the last dim alone is cut: this box goes in parts */
+                return -1; /* only the last dim is cut here; the caller cuts this box */
             }
             inner *= dim[d].extent;
             dpari_cuda_magic((uint32_t)dim[d].extent, &p->magic[d], &p->shift[d]);
@@ -1504,7 +1537,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
     return 1;
 }
 
-/* Piece i of them. */
+/* Fills *p with piece i of the box. */
 static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
 {
     const int32_t last = cut->piece.dims - 1;
@@ -1538,13 +1571,14 @@ static int dpari_cuda_sixteen(int32_t type)
     return type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* Types that a box may have beside each other. */
+/* True if a box may convert between the two types. */
 static int dpari_cuda_meets(int32_t a, int32_t b)
 {
     return a == b || (a == DPAR_F32 && (b == DPAR_F64 || dpari_cuda_sixteen(b))) ||
            (b == DPAR_F32 && (a == DPAR_F64 || dpari_cuda_sixteen(a)));
 }
 
+/* True if dpar_mem allows the box. */
 static int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
     const int32_t through = dpari_cuda_through(b);
@@ -1563,7 +1597,7 @@ static int dpari_cuda_box_fine(const dpar_mem_box *b)
     return empty || (b->to != NULL && b->from != NULL);
 }
 
-/* Bytes [lo, hi) that a side of a box lies in. */
+/* The bytes [lo, hi) within which a side of a box is. */
 static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
@@ -1586,8 +1620,8 @@ static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, u
     *hi = at + (uintptr_t)(behind + width);
 }
 
-/* Does difference = sum over d of x_d step_d have a solution with low_d <= x_d <= high_d? Steps
- * fall; `tries` bounds the search: 0 left counts as yes. */
+/* The question whether difference = sum over d of x_d step_d has a solution with low_d <= x_d <=
+ * high_d. Steps are descending. `tries` bounds the search; if none is left the answer is yes. */
 struct dpari_cuda_lattice {
     int64_t step[DPAR_MEM_DIMS], low[DPAR_MEM_DIMS], high[DPAR_MEM_DIMS];
     int32_t dims, tries;
@@ -1600,7 +1634,7 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     if (d == l->dims) {
         return difference == 0;
     }
-    for (k = d + 1; k < l->dims; k++) { /* what the shorter steps can still make up for */
+    for (k = d + 1; k < l->dims; k++) { /* the range that the shorter steps can contribute */
         below += l->low[k] * l->step[k];
         above += l->high[k] * l->step[k];
     }
@@ -1618,8 +1652,8 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     return 0;
 }
 
-/* The steps and lengths of a side, of an element's index in bytes; 0 where they cannot be compared
- * with those of another one. */
+/* Adds the steps and lengths of a side to the lattice, and sets *base to its lowest address.
+ * Returns 0 if there are too many different steps. */
 static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
                           int64_t *base)
 {
@@ -1656,8 +1690,8 @@ static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda
     return 1;
 }
 
-/* Do a side of a and a side of b have a byte in common? Exactly, for boxes of one array; what is
- * too entangled counts as yes. */
+/* True if a side of a and a side of b have a byte in common. The answer is exact for boxes of one
+ * array; in cases that are too complicated it is true. */
 static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
 {
     const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
@@ -1679,11 +1713,11 @@ static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box 
     return dpari_cuda_solves(&l, 0, b_base - a_base);
 }
 
-/* Must b, which comes later in the array, wait for a? */
+/* True if b, which is later in the list, has to wait for a. */
 static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
-        return 0; /* as dpar_comm.h promises */
+        return 0; /* by dpar_mem.move no copy writes what another box reads or writes */
     }
     return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
@@ -1695,7 +1729,7 @@ typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes
 typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
 typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
 
-/* The kernel that knows their kind and types; `other` where there is none. */
+/* The kernel that is compiled for the boxes' kind and types, or `other` if there is none. */
 template <typename Batch>
 static void (*dpari_cuda_move_formed(const Batch *, void (*other)(const Batch)))(const Batch)
 {
@@ -1746,14 +1780,17 @@ static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
 
 /* ---- boxes that come again ----------------------------------------------------------------------
  *
- * An exchange moves the same boxes each time: what the host found out about them, the arguments of
- * one launch, is kept for the last few moves. */
+ * A halo exchange moves the same boxes each time. The arguments of the launch, which the host
+ * computed from the boxes, are therefore kept for the last few moves. */
 
-enum { DPARI_CUDA_WINDOW = 256, /* boxes looked at together */ DPARI_CUDA_KNOWN = 8 };
+enum {
+    DPARI_CUDA_WINDOW = 256, /* boxes that are analysed together */
+    DPARI_CUDA_KNOWN = 8     /* moves that are kept */
+};
 
 struct dpari_cuda_known {
-    int32_t n, launches;                  /* boxes, 0: none; launches that they took */
-    int32_t units, threads, blocks, most; /* of the dpar_cuda then */
+    int32_t n, launches;                  /* boxes, 0 if none are kept; launches that they took */
+    int32_t units, threads, blocks, most; /* the limits of the dpar_cuda at that time */
     dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
     void (*kernel)(void);
     int64_t grid;
@@ -1763,9 +1800,9 @@ struct dpari_cuda_known {
 
 struct dpari_cuda_memory {
 #ifdef DPAR_TRAIN_H
-    dpar_mem_layers layers; /* a table must lie somewhere */
+    dpar_mem_layers layers; /* the table to which dpar_mem points */
 #endif
-    dpari_cuda_known *now; /* what is being done, to be kept; else NULL */
+    dpari_cuda_known *now; /* the move under way, if it is to be kept, otherwise NULL */
     int32_t next, room;
     dpari_cuda_known known[DPARI_CUDA_KNOWN];
 };
@@ -1810,7 +1847,7 @@ static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
     return 1;
 }
 
-/* NULL: they are new. */
+/* The kept move of these boxes, or NULL if there is none. */
 static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
                                                    int32_t n)
 {
@@ -1842,7 +1879,7 @@ static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
     }
 }
 
-/* And ends. */
+/* Ends keeping a move, which is kept if it succeeded with a single launch. */
 static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
@@ -1858,7 +1895,7 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     memory->now = NULL;
 }
 
-/* Chunks of `each` units that n pieces have. */
+/* The number of chunks of `each` units of n pieces. */
 template <typename Box>
 static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int64_t *first)
 {
@@ -1873,7 +1910,7 @@ static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int6
     return chunks;
 }
 
-/* Little work: more threads with less each. */
+/* True if there is so little work that more threads with fewer units each are faster. */
 template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
     return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
@@ -1895,13 +1932,14 @@ template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_c
     return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Pieces wait here until there is no room or no more of them. */
+/* Pieces are collected here until a launch is full or there are no more. */
 struct dpari_cuda_moves {
     dpari_cuda_boxes_large slim;
     dpari_cuda_boxes_wide wide; /* those of more dims */
 };
 
-/* In a launch of fewer bytes: each KB of them costs the host and the first warps. */
+/* Launches with fewer bytes of arguments, because each KB costs time on the host and in the first
+ * warps. */
 template <typename Batch, int PER>
 static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
 {
@@ -1964,7 +2002,7 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
     const int made = dpari_cuda_prepare(box, &cut);
     dpar_status st = DPAR_OK;
     int64_t i;
-    if (made < 0) { /* 2^30 units before the last dim: by indices of the longest dim */
+    if (made < 0) { /* 2^30 units before the last dim: one launch for each index of the longest */
         dpar_mem_box part = *box;
         const int64_t tw = dpari_cuda_width(box->to_type), fw = dpari_cuda_width(box->from_type);
         int32_t d = 0, k;
@@ -1995,21 +2033,21 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
 
 /* ---- boxes that meet ---------------------------------------------------------------------------
  *
- * Sums, maxima and minima into one place have an order. The places of all boxes of an array become
- * boxes of its indices, cut into pieces that are in the same boxes throughout: a thread has an
- * element of a piece and goes through its boxes in order. One launch, whatever meets. Boxes that no
- * array of few dims explains, or of which one reads what another one writes, are done in several
- * launches. */
+ * If several boxes add to the same element, their order is fixed, so that the result always has the
+ * same bits. The targets of all boxes of an array are expressed as boxes of its indices, and cut
+ * into pieces whose elements are all in the same boxes. A thread has one element of a piece and
+ * goes through its boxes in order, so that a single launch does everything. Boxes that do not fit
+ * an array of few dims, or of which one reads what another one writes, need several launches. */
 
 enum {
-    DPARI_CUDA_CUTS = 64, /* of a dim, */
-    DPARI_CUDA_CELLS = 1 << 14,
+    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim, */
+    DPARI_CUDA_CELLS = 1 << 14, /* and cells of an array */
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_NEAR = 2 /* boxes of a piece that it names itself */
+    DPARI_CUDA_NEAR = 2 /* the first boxes of a piece, which it also stores itself */
 };
 
-/* A side of a box: bytes [base, end), dims without length or step left out, steps above 0, the
- * shortest first; then, as a box of a frame's indices. */
+/* A side of a box, within the bytes [base, end). Dims without length or step are left out, steps
+ * are positive, and the shortest is first. Later it is also a box of a frame's indices. */
 struct dpari_cuda_side {
     uintptr_t base, end;
     union {
@@ -2023,7 +2061,8 @@ struct dpari_cuda_side {
     int32_t dims, width;
 };
 
-/* An array, as far as boxes show it: steps of its dims, the shortest first, where index 0 is. */
+/* An array, as far as it follows from the boxes: the steps of its dims, the shortest first, and
+ * where index 0 is. */
 struct dpari_cuda_frame {
     uintptr_t base;
     int64_t step[DPAR_MEM_DIMS];
@@ -2034,14 +2073,14 @@ struct dpari_cuda_frame {
 struct dpari_cuda_scene {
     const dpar_mem_box *box;
     int32_t n, frames;
-    int32_t dims; /* the most of a frame */
+    int32_t dims; /* the most dims of a frame */
     int meets;
     dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* of box k: 2 k `to`, 2 k + 1 `from` */
     int16_t order[2 * DPARI_CUDA_WINDOW];
     dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* those with a `to` */
 };
 
-/* 0: two dims have one step. */
+/* Fills *s with a side of a box. Returns 0 if two dims have the same step. */
 static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
@@ -2075,7 +2114,7 @@ static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side 
     return 1;
 }
 
-/* The steps of all sides of a frame, the shortest first. */
+/* Collects the different steps of all sides of a frame, the shortest first. */
 static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f)
 {
     int32_t i, d, k, m, type = -1;
@@ -2117,8 +2156,8 @@ static int64_t dpari_cuda_side_within(const dpari_cuda_side *s, int64_t step)
     return bytes;
 }
 
-/* Where rows of `step` bytes begin, so that no side reaches over the end of one: at `rest` of some
- * side. -1: nowhere. */
+/* Where rows of `step` bytes have to begin so that no side extends beyond the end of one: where
+ * some side begins. -1 if there is no such place. */
 static int64_t dpari_cuda_frame_start(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
                                       const int64_t *rest, int64_t step)
 {
@@ -2138,7 +2177,8 @@ static int64_t dpari_cuda_frame_start(const dpari_cuda_scene *z, const dpari_cud
     return -1;
 }
 
-/* Sides become boxes of indices. 0: they are no boxes of one array, or large ones. */
+/* Expresses the sides as boxes of indices. Returns 0 if they are not boxes of one array, or too
+ * large. */
 static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
 {
     int64_t rest[2 * DPARI_CUDA_WINDOW], most = 0;
@@ -2151,7 +2191,7 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
     for (i = 0; i < f->n; i++) {
         rest[i] = (int64_t)(z->side[z->order[f->first + i]].base - f->base);
     }
-    for (d = f->dims - 1; d >= 0; d--) { /* index 0 moves down until no row is cut */
+    for (d = f->dims - 1; d >= 0; d--) { /* moves index 0 down until no side crosses a row's end */
         const int64_t start = dpari_cuda_frame_start(z, f, rest, f->step[d]);
         const int64_t shift = start > 0 ? f->step[d] - start : 0;
         if (start < 0) {
@@ -2168,7 +2208,7 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
     if (left && (f->dims == DPAR_MEM_DIMS || f->step[0] % z->side[z->order[f->first]].width != 0)) {
         return 0;
     }
-    if (left || f->dims == 0) { /* columns that interleave; single elements */
+    if (left || f->dims == 0) { /* interleaved columns, or single elements */
         memmove(f->step + 1, f->step, (size_t)f->dims * sizeof f->step[0]);
         f->step[0] = z->side[z->order[f->first]].width;
         f->dims++;
@@ -2185,7 +2225,7 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
             }
             units *= hi[d] - at[d];
             most = hi[d] > most ? hi[d] : most;
-            most = units > most ? units : most; /* as long as both are below 2^30 */
+            most = units > most ? units : most; /* both stay below 2^30 */
             units = most < DPARI_CUDA_UNITS ? units : 1;
             if (place + dpari_cuda_side_within(s, f->step[d]) > f->step[d]) {
                 return 0; /* an index would carry into the next dim */
@@ -2208,7 +2248,8 @@ static int dpari_cuda_sides_meet(const dpari_cuda_side *a, const dpari_cuda_side
     return d == dims;
 }
 
-/* Sides of one frame: does none read what another box writes? Notes whether boxes meet in `to`. */
+/* True if no side of the frame reads what another box writes. Sets z->meets if boxes have targets
+ * in common. */
 static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f)
 {
     int32_t i, k;
@@ -2230,7 +2271,8 @@ static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f
     return 1;
 }
 
-/* The sides of boxes, by address, in frames: those that overlap. 0: it cannot be told. */
+/* Sorts the sides of all boxes by address, and groups those that overlap into frames. Returns 0 if
+ * they cannot be analysed. */
 static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
 {
     int32_t i, k, gap, sides = 0;
@@ -2286,7 +2328,8 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
     return 1;
 }
 
-/* Cuts of a frame: between two of a dim, elements are in the same boxes: a bit each. */
+/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are a
+ * set of bits. */
 struct dpari_cuda_cells {
     int16_t to[DPARI_CUDA_WINDOW]; /* boxes, in order */
     int32_t n;
@@ -2312,7 +2355,7 @@ static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
     return 1;
 }
 
-/* 0: too many. */
+/* Returns 0 if there are too many. */
 static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
                                dpari_cuda_cells *c)
 {
@@ -2352,7 +2395,7 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
     return 1;
 }
 
-/* What a thread adds: a box that its piece is in. */
+/* A box from which threads add to a piece. */
 template <int DIMS> struct dpari_cuda_giver {
     unsigned char *from; /* of index 0 of the frame */
     int64_t step[DIMS];
@@ -2363,13 +2406,13 @@ template <int DIMS> struct dpari_cuda_taker {
     unsigned char *to;
     uint32_t lo[DIMS], extent[DIMS], magic[DIMS];
     uint32_t units;
-    uint16_t list, boxes; /* where its boxes begin in the list; how many */
+    uint16_t list, boxes; /* where its boxes begin in the list, and how many there are */
     uint8_t shift[DIMS];
     uint8_t frame, to_type;
-    uint8_t near[DPARI_CUDA_NEAR]; /* the first of them again */
+    uint8_t near[DPARI_CUDA_NEAR]; /* a copy of the first ones */
 };
 
-/* BOXES: a piece may be in all that are looked at together. */
+/* The arguments of a launch. BOXES: a piece may be in all boxes that are analysed together. */
 template <int DIMS_, int PIECES, int BOXES, int LIST, int FRAMES> struct dpari_cuda_joint {
     enum { DIMS = DIMS_, ROOM = PIECES, GIVERS = BOXES, LISTS = LIST, ARRAYS = FRAMES };
     int32_t n, givers, list, frames;
@@ -2387,7 +2430,7 @@ static_assert(sizeof(dpari_cuda_joint_small) <= 4096 &&
                   sizeof(dpari_cuda_joint_wide) <= DPARI_CUDA_ARGUMENTS,
               "a launch");
 
-/* What giver g has for PER elements, whose index in the frame is `at`. */
+/* Reads what giver g adds to PER elements, whose index in the frame is `at`. */
 template <int PER, int DIMS>
 __device__ static inline void dpari_cuda_joint_read(const dpari_cuda_giver<DIMS> &g,
                                                     const uint32_t (*at)[DIMS], const int *in,
@@ -2405,7 +2448,7 @@ __device__ static inline void dpari_cuda_joint_read(const dpari_cuda_giver<DIMS>
     }
 }
 
-/* And adds it to x. */
+/* Adds it to x. */
 template <int PER, int DIMS>
 __device__ static inline void
 dpari_cuda_joint_meet(const dpari_cuda_giver<DIMS> &g, int32_t to_type, const int *in,
@@ -2423,8 +2466,8 @@ dpari_cuda_joint_meet(const dpari_cuda_giver<DIMS> &g, int32_t to_type, const in
     }
 }
 
-/* PER elements of piece k. What the first boxes of one give is under way together; those of more
- * than one element come one after the other, as each has loads enough. */
+/* Processes PER elements of piece k. With one element the values of the first boxes are loaded
+ * together. With more, boxes are loaded one after the other, since each has several loads. */
 template <int PER, typename Joint>
 __device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, uint32_t i)
 {
@@ -2491,16 +2534,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     } while (c < b.first[b.n]);
 }
 
-/* Pieces on their way into launches. */
+/* Collects pieces for launches. */
 template <typename Joint> struct dpari_cuda_joining {
     dpar_cuda *gpu;
     const dpari_cuda_scene *scene;
     const dpari_cuda_frame *frame;
     dpari_cuda_cells cells;
     Joint b;
-    int32_t room, givers, lists, arrays; /* of a launch at most */
-    int16_t giver[DPARI_CUDA_WINDOW];    /* of a box in `b`; -1: none */
-    int32_t frame_at;                    /* likewise */
+    int32_t room, givers, lists, arrays; /* the most of each in a launch */
+    int16_t giver[DPARI_CUDA_WINDOW];    /* the number of each box in `b`, or -1 */
+    int32_t frame_at;                    /* the same of the frame */
     int64_t lo[DPAR_MEM_DIMS], hi[DPAR_MEM_DIMS];
 };
 
@@ -2511,8 +2554,8 @@ template <int PER, typename Joint> static dpar_status dpari_cuda_joint_by(dpar_c
                                   dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Few boxes are done as their work is best done. Many are much work; those of many dims are rare.
- */
+/* Launches the collected pieces. A few boxes get the number of elements a thread that suits their
+ * work. Many boxes are always much work, and boxes of many dims are rare. */
 template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu, Joint *b)
 {
     if constexpr ((int)Joint::ROOM > (int)dpari_cuda_joint_small::ROOM) {
@@ -2554,7 +2597,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_j
     return st;
 }
 
-/* Box `k` as a giver: where index 0 of the frame would be in its `from`. */
+/* Adds box k as a giver: with the address in its `from` that corresponds to index 0 of the frame.
+ */
 template <typename Joint>
 static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
 {
@@ -2590,7 +2634,7 @@ static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
     return j->giver[k];
 }
 
-/* The piece j->lo .. j->hi, which is in the boxes `in`. */
+/* Adds the piece from j->lo to j->hi, which is in the boxes `in`. */
 template <typename Joint>
 static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint64_t *in)
 {
@@ -2639,7 +2683,7 @@ static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint
     return st;
 }
 
-/* From dim d on down to 0: all cells of boxes `in`. */
+/* Visits all cells within the boxes `in`, from dim d down to 0. */
 template <typename Joint>
 static dpar_status dpari_cuda_joint_cells(dpari_cuda_joining<Joint> *j, int32_t d,
                                           const uint64_t *in)
@@ -2695,8 +2739,8 @@ static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene 
     return st == DPAR_OK ? dpari_cuda_joint_flush(&j) : st;
 }
 
-/* Boxes [0, n), n <= DPARI_CUDA_WINDOW, of which some may have to wait for earlier ones: in as many
- * launches as the longest chain of them is long. */
+/* Moves n <= DPARI_CUDA_WINDOW boxes, some of which may have to wait for earlier ones. It takes as
+ * many launches as the longest chain of these has boxes. */
 static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
                                          dpari_cuda_moves *b)
 {
@@ -2716,12 +2760,14 @@ static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *box
         for (i = 0; i < n && st == DPAR_OK; i++) {
             st = level[i] == now ? dpari_cuda_move_one(gpu, &boxes[i], b) : DPAR_OK;
         }
-        st = st == DPAR_OK ? dpari_cuda_move_flush(gpu, b) : st;
+        if (st == DPAR_OK) {
+            st = dpari_cuda_move_flush(gpu, b);
+        }
     }
     return st;
 }
 
-/* Boxes [0, n), n <= DPARI_CUDA_WINDOW, with arithmetic. */
+/* Moves n <= DPARI_CUDA_WINDOW boxes, of which some combine values. */
 static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
                                         dpari_cuda_moves *b)
 {
@@ -2732,7 +2778,7 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     for (i = 0; fine && z.meets && i < z.frames; i++) {
         fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
     }
-    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* what one element takes must fit */
+    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* all boxes of one element must fit */
         fine = fine && n <= dpari_cuda_joint_small::GIVERS && z.dims <= DPARI_CUDA_SLIM;
     }
     if (!fine) {
@@ -2773,7 +2819,9 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
                  : dpari_cuda_move_sums(gpu, boxes + i,
                                         n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
     }
-    st = st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+    if (st == DPAR_OK) {
+        st = dpari_cuda_move_flush(gpu, &b);
+    }
     dpari_cuda_kept(gpu, boxes, n, st);
     return st;
 }
@@ -2788,10 +2836,10 @@ struct dpari_cuda_span {
     double scale;
     uint64_t seed, stream, index;
     int32_t to_type, from_type;
-    uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
+    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: casts; 3: no F64 is involved */
 };
 
-/* The words of elements at .. at + 3. */
+/* The random words of elements `at` to at + 3. */
 __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
                                                  uint32_t *four)
 {
@@ -2816,19 +2864,19 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* F32 to BF16, up or down by 16 random bits (dpar_mem_round). */
+/* Rounds F32 to BF16, up or down by 16 random bits (dpar_mem_round). */
 DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);
     if ((x & 0x7f800000u) != 0x7f800000u) {
         x += bits;
     } else {
-        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays a NaN */
     }
     return (uint16_t)(x >> 16);
 }
 
-/* As BF16, by the high halves of the words (SHIFT 16) or the low ones (0). */
+/* Rounds a four to BF16 by the high halves of the random words (SHIFT 16) or the low ones (0). */
 template <int SHIFT, typename W>
 __device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
                                                    const uint32_t *words)
@@ -2842,7 +2890,7 @@ __device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const 
     }
 }
 
-/* Weights, or a copy of them, as BF16: elements `at` .. at + 3 of all. */
+/* Rounds weights, or a copy of them, to BF16: elements `at` to at + 3 of the whole array. */
 template <typename W>
 __device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
                                                        uint64_t seed, uint64_t stream, uint64_t at)
@@ -2852,7 +2900,7 @@ __device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, co
     dpari_cuda_narrow_by<16>(four, from, words);
 }
 
-/* PER units of 16 bytes; what does not fill one, before and behind, byte by byte. */
+/* Copies PER units of 16 bytes, and, byte by byte, what does not fill one at both ends. */
 template <int PER>
 __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
 {
@@ -2878,8 +2926,8 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
     }
 }
 
-/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. WIDE 0: none is F64.
- * TYPE: that of both sides, where it is known. */
+/* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
+ * may be stochastic. WIDE 0: no type is F64. TYPE is that of both sides if it is known. */
 template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
@@ -2919,7 +2967,7 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
         if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
-            float f[4]; /* as they are, NaN too */
+            float f[4]; /* the values do not change, not even a NaN */
             dpari_cuda_widen(&v[j], DPAR_F32, f);
             dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
         } else if (RANDOM && s.stochastic) {
@@ -2931,8 +2979,8 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
     }
 }
 
-/* Of one type of 16 or 32 bits to another one, nothing else: in f32. WHOLE: all units are vectors
- * on both sides. */
+/* Only converts between two types of 16 or 32 bits, through f32. WHOLE: all units are vectors on
+ * both sides. */
 template <int PER, int WHOLE>
 __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int64_t unit)
 {
@@ -2966,7 +3014,7 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
 
 enum { DPARI_CUDA_SPAN_PER = 4 }; /* units of a thread */
 
-/* NUMBERS 0: copies and casts alone; 1: no random numbers: with the registers that these need. */
+/* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
 template <typename Batch, int NUMBERS>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
     dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
@@ -3007,7 +3055,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
     }
 }
 
-/* 1 where the span is to be done, 0 where it is empty, -1 where it is none. */
+/* Describes a span for the kernel. Returns 1, or 0 if it is empty, or -1 if it is not allowed. */
 static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
     const int floats =
@@ -3055,7 +3103,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
 
-/* RANDOM: some are rounded by random numbers. */
+/* RANDOM: some spans are rounded by random numbers. */
 template <int RANDOM, typename Batch>
 static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
 {
@@ -3120,11 +3168,12 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
 struct dpari_cuda_sum {
     dpar_mem_reduce r;
     int64_t head, units;
-    int32_t even; /* may parts be read by vectors? */
+    int32_t even; /* 1: parts can be read as vectors */
     int32_t room;
 };
 
-/* What follows the sum of all parts. `y`: what is there, where it is asked for. */
+/* Finishes the sum of all parts: scales it, and combines it with y, what is in the target, if that
+ * is wanted. */
 template <typename W>
 __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x, const W *y)
 {
@@ -3134,14 +3183,14 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
         x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
         x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
         x[e] = r.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
-        x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN has stayed one */
+        x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN among the parts has stayed a NaN */
     }
 }
 
 template <typename W>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4 }; /* parts that are read at a time */
+    enum { AHEAD = 4 }; /* parts whose loads are under way together */
     const dpar_mem_reduce &r = s.r;
     const int32_t tw = dpari_cuda_width(r.to_type), fw = dpari_cuda_width(r.from_type);
     const int32_t op = r.op == DPAR_AVG ? DPAR_SUM : r.op;
@@ -3189,7 +3238,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* Sums and averages of parts of one type, which lie in units of 16 bytes: the same numbers. */
+/* Sums and averages of parts of one type that can be accessed in units of 16 bytes. Gives the same
+ * bits. */
 template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64_t i)
 {
@@ -3230,7 +3280,7 @@ __device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64
     dpari_cuda_store_all<0, FOURS>(made, r.to, i, width);
 }
 
-/* What fills no unit of 16 bytes, at the end. */
+/* The elements at the end that do not fill a unit of 16 bytes. */
 template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_sum_rest(const dpari_cuda_sum &s, int64_t i)
 {
@@ -3254,7 +3304,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* Blocks for so many units, one a thread at a time. */
+/* The number of blocks for so many units, if a thread has one at a time. */
 static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
 {
     return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
@@ -3302,7 +3352,7 @@ __device__ static inline void dpari_cuda_ints_unit(const dpar_mem_reduce &r, int
     *(line *)(void *)((T *)r.to + i) = v;
 }
 
-/* Units of 16 bytes where all parts lie in such, then one by one. */
+/* Processes units of 16 bytes if all parts allow it, and then single elements. */
 template <typename T>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
@@ -3386,7 +3436,8 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 
 /* ---- over a block ------------------------------------------------------------------------------
  *
- * In a fixed order: within a warp by halves, then over warps. All threads of the block call. */
+ * The order is fixed: within a warp by halves, then over the warps. All threads of the block call.
+ */
 
 #define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
 
@@ -3398,7 +3449,7 @@ __device__ static inline double dpari_cuda_warp_sum(double x)
     return x;
 }
 
-/* To all threads. */
+/* Returns the sum to all threads. */
 __device__ static inline double dpari_cuda_block_sum(double x)
 {
     __shared__ double part[DPARI_CUDA_WARPS];
@@ -3444,9 +3495,9 @@ struct dpari_cuda_look {
     int32_t parts, room;
 };
 
-enum { DPARI_CUDA_LOOKS = 4 }; /* units of a thread at a time */
+enum { DPARI_CUDA_LOOKS = 4 }; /* units that a thread has under way together */
 
-/* The element of four that is not finite; 4: none. */
+/* The first of four elements that is not finite, or 4 if all are. */
 __device__ static inline int32_t dpari_cuda_wild(const dpari_cuda_four *v, int32_t type)
 {
     int32_t at = 4;
@@ -3539,7 +3590,7 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
 /* ---- rounding at random ------------------------------------------------------------------------
  */
 
-/* What fills no unit of 16 bytes, at the end. */
+/* The elements at the end that do not fill a unit of 16 bytes. */
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
 {
     for (; i < s.count; i += 4) {
@@ -3547,7 +3598,7 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_sp
     }
 }
 
-/* F32 to BF16 by random numbers, eight elements at a time from a multiple of four of them on. */
+/* Rounds F32 to BF16 by random numbers, eight elements at a time, from a multiple of four on. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
 {
@@ -3562,7 +3613,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             uint32_t words[4];
             float f[4];
             dpari_cuda_widen(&four[k], DPAR_F32, f);
-            dpari_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpari_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k),
+                                   words);
             dpari_cuda_narrow_by<16>(&four[k], f, words);
         }
         dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
@@ -3608,14 +3660,15 @@ static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
 /* ---- squares, clipping -------------------------------------------------------------------------
  *
  * Unit u of four elements, counted from element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256)
- * in all launches: the grid may be smaller, blocks then stand for several. */
+ * in all launches, so that the sums have the same bits. If the grid is smaller, a block does the
+ * work of several. */
 
 struct dpari_cuda_square {
     dpar_mem_squares q;
     int64_t units;
     double *part;
     int32_t even;
-    int32_t parts; /* of blocks that have units: by count alone */
+    int32_t parts; /* blocks that have units, which depends on the count only */
 };
 
 __device__ static inline double dpari_cuda_square_more(double sum, double x, int exact)
@@ -3623,7 +3676,7 @@ __device__ static inline double dpari_cuda_square_more(double sum, double x, int
     return exact ? fma(x, x, sum) : dpari_cuda_add(sum, dpari_cuda_mul(x, x));
 }
 
-/* TYPE: where the kernel knows it, of vectors alone. */
+/* TYPE is given if the kernel knows it, and all units are vectors. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_square_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
@@ -3741,7 +3794,7 @@ struct dpari_cuda_step {
     double rate, factor, shrink, reach, fix;
     int32_t weight_type, gradient_type, copy_type, moment_type, moments;
     uint8_t even_gradient, even_m, even_v, even_copy, even_rest;
-    uint8_t copied, rested; /* is there a copy, a rest? */
+    uint8_t copied, rested; /* 1: there is a copy; there are the low bits of the weights */
     uint8_t room[5];
 };
 
@@ -3800,7 +3853,8 @@ __device__ static inline void dpari_cuda_sgd(const dpari_cuda_rates<W> &r, int n
     *w = dpari_cuda_add(*w, -dpari_cuda_mul(r.rate, step));
 }
 
-/* F32 from its nearest BF16 and the rest of its bits, and back. */
+/* Restores F32 weights from their nearest BF16 and the rest of their bits. The next function splits
+ * them. */
 __device__ static inline void dpari_cuda_join(dpari_cuda_four *made, const dpari_cuda_four *high,
                                               const dpari_cuda_four *rest)
 {
@@ -3822,12 +3876,12 @@ __device__ static inline void dpari_cuda_halve(const dpari_cuda_four *made, dpar
     }
 }
 
-/* Fours as they lie in memory. */
+/* The bits of fours as they are in memory. */
 template <int FOURS> struct dpari_cuda_step_bits {
     dpari_cuda_four weight[FOURS], gradient[FOURS], m[FOURS], v[FOURS], rest[FOURS], copy[FOURS];
 };
 
-/* Weights and their copy, as bits. */
+/* Converts the weights and their copy to bits. */
 template <typename W, int WIDE, typename Bits>
 __device__ static inline void dpari_cuda_step_narrow(const dpari_cuda_step &s, const W *w, Bits *h,
                                                      int k, int64_t i)
@@ -3843,7 +3897,7 @@ __device__ static inline void dpari_cuda_step_narrow(const dpari_cuda_step &s, c
     } else {
         dpari_cuda_narrow<WIDE>(&h->weight[k], s.weight_type, w);
     }
-    if (s.copied) { /* of the weights as they are now */
+    if (s.copied) { /* a copy of the updated weights */
         W now[4];
         dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, now);
         if (random && s.copy_type == DPAR_BF16) {
@@ -3854,7 +3908,8 @@ __device__ static inline void dpari_cuda_step_narrow(const dpari_cuda_step &s, c
     }
 }
 
-/* Moments as bits: stochastically where they are BF16 and the optimizer is. */
+/* Converts the moments to bits, with stochastic rounding if they are BF16 and the optimizer uses
+ * it. */
 template <typename W, int WIDE, typename Bits>
 __device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, const W *m, const W *v,
                                                    Bits *h, int k, int64_t i)
@@ -3911,7 +3966,7 @@ __device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s,
     }
 }
 
-/* Elements i .. i + 3, as bits: what they were becomes what they are now. */
+/* Updates elements i to i + 3, from old bits to new bits. */
 template <typename W, int WIDE, typename Bits>
 __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
                                                    const dpari_cuda_rates<W> &r, Bits *h, int k,
@@ -3925,7 +3980,7 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
     } else {
         dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, w);
     }
-    if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
+    if (r.factor != (W)0) { /* otherwise zeros, because NaN and Inf times 0 are NaN */
         dpari_cuda_widen<0, WIDE>(&h->gradient[k], s.gradient_type, g);
     }
     if (s.moments > 0) {
@@ -3967,9 +4022,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* As models are trained: all arrays in units of 16 bytes, what is known of them a constant of the
- * kernel. With 16-bit types a thread has eight elements, else four. AdamW but MOMENTUM, which is
- * SGD. */
+/* The forms in which models are usually trained: all arrays in units of 16 bytes, and types that
+ * are constants of the kernel. With 16-bit types a thread has eight elements, otherwise four. All
+ * are AdamW except MOMENTUM, which is SGD. */
 enum {
     DPARI_CUDA_PLAIN,
     DPARI_CUDA_STOCHASTIC,
@@ -4031,7 +4086,7 @@ dpari_cuda_step_store_all(const dpari_cuda_step &s, const dpari_cuda_step_bits<F
     }
 }
 
-/* What fills no unit of 16 bytes, at the end. */
+/* The elements at the end that do not fill a unit of 16 bytes. */
 template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_step &s, int64_t i)
 {
@@ -4069,7 +4124,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* b^t by squaring, as dpar_optimizer_step has it. */
+/* b^t by squaring, as dpar_optimizer_step computes it. */
 static double dpari_cuda_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -4080,7 +4135,7 @@ static double dpari_cuda_power(double b, int64_t t)
     return power;
 }
 
-/* And s->moments, s->moment_type. */
+/* True if dpar_mem allows the step. Sets s->moments and s->moment_type. */
 static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
 {
     const dpar_optimizer_piece *p = x->piece;
@@ -4101,7 +4156,7 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
 
 typedef void (*dpari_cuda_stepper)(const dpari_cuda_step);
 
-/* That of a form, if it is one; else `other`. */
+/* The kernel of a form if the step has it, otherwise `other`. */
 template <typename Form>
 static dpari_cuda_stepper dpari_cuda_step_formed(const dpari_cuda_step *s, int fast,
                                                  dpari_cuda_stepper other)
@@ -4191,7 +4246,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 /* ---- rows --------------------------------------------------------------------------------------
  */
 
-/* Row i of an index; below 0: none. */
+/* Row i of an index, negative if there is none. */
 __device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
 {
     const int64_t at =
@@ -4213,10 +4268,10 @@ static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
            (n == 0 || x->at != NULL);
 }
 
-/* Rows are walked in chunks of some rows, or of a part of one. */
+/* Rows are processed in chunks of several rows, or of a part of one. */
 struct dpari_cuda_rows {
     int64_t chunks;
-    int64_t slices; /* chunks of a row; 1: a chunk has `rows` rows */
+    int64_t slices; /* chunks of a row; if it is 1 a chunk has `rows` rows */
     int64_t units;  /* of a row */
     int32_t rows;
     int32_t each; /* units of a slice */
@@ -4234,7 +4289,8 @@ static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
     return r;
 }
 
-/* Unit `local` of chunk c: its row and its place in that; 0 behind the end of the chunk. */
+/* Computes the row of unit `local` of chunk c, and its place in that row. Returns 0 behind the end
+ * of the chunk. */
 DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
                                      uint32_t local, int64_t *row, int64_t *unit)
 {
@@ -4319,17 +4375,17 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 
 /* ---- adding rows -------------------------------------------------------------------------------
  *
- * In windows of some rows, one after the other. A row of a window becomes a key: its target, then
- * its number in the window. Blocks sort some keys each in shared memory; a key's place among all is
- * the sum of those that binary searches find in all of these runs. Then the first key of a target
- * adds all of them in order: the same bits whatever the launch. Targets that many rows go to are
- * left out there: blocks fetch the rows of one of them, some columns each, and add these in order.
- */
+ * Rows are added in windows, one after the other. Each row of a window has a key: its target, then
+ * its number in the window. Each block sorts a run of keys in shared memory, and a key's place
+ * among all is the sum of the places that binary searches find in all runs. Then the thread of a
+ * target's first key adds all of its rows in order, which gives the same bits whatever the launch.
+ * Targets of many rows ("hot" ones) are left out there. For each of them blocks fetch the rows,
+ * some columns each, and add these in order. */
 
 enum {
     DPARI_CUDA_SORT = 1024,   /* keys that a block sorts */
-    DPARI_CUDA_ROW_BITS = 15, /* of a key: the number; the other 49: more than addresses reach */
-    DPARI_CUDA_HOT = 32,      /* keys: a target that fills a block of them is hot */
+    DPARI_CUDA_ROW_BITS = 15, /* bits of a key for the number; the other 49 exceed all addresses */
+    DPARI_CUDA_HOT = 32,      /* keys of a block; a target that fills one is hot */
     DPARI_CUDA_STAGE = 128,   /* rows of a hot target that are fetched at a time */
     DPARI_CUDA_TILE = 8       /* fours of columns of one block: one a lane of a warp */
 };
@@ -4340,10 +4396,10 @@ struct dpari_cuda_scatter {
     int64_t first, n; /* rows of the window */
     dpari_cuda_rows r;
     int32_t span; /* keys of a block: a power of two */
-    int32_t even; /* may rows be met by vectors? */
+    int32_t even; /* 1: rows can be accessed as vectors */
 };
 
-/* Of no row: behind all others. */
+/* The key of a row without a target is greater than all others. */
 DPARI_CUDA_FN uint64_t dpari_cuda_key(int64_t target, int64_t i)
 {
     return (uint64_t)(target < 0 ? -1 : target) << DPARI_CUDA_ROW_BITS | (uint64_t)i;
@@ -4354,7 +4410,7 @@ DPARI_CUDA_FN int dpari_cuda_bound(uint64_t key)
     return key < UINT64_C(1) << 63; /* targets below 0 keep their sign */
 }
 
-/* Bitonic: pairs `step` apart, upward in every other stretch of `size`. */
+/* Bitonic sort: compares pairs `step` apart, ascending in every other stretch of `size`. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_sort_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
@@ -4387,8 +4443,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* A thread has a key; the runs come into shared memory one after the other, the next one's keys
- * are under way while this one is searched. */
+/* Each thread has a key. The runs are loaded into shared memory one after the other, the next one
+ * while this one is searched. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_sort_rank_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
@@ -4423,7 +4479,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Does the target of key `p` fill the first whole block of DPARI_CUDA_HOT keys from there on? */
+/* True if the target of key p fills the first whole block of DPARI_CUDA_HOT keys from there on. */
 __device__ static inline int dpari_cuda_hot(const dpari_cuda_scatter &s, int64_t p)
 {
     const int64_t last =
@@ -4431,7 +4487,7 @@ __device__ static inline int dpari_cuda_hot(const dpari_cuda_scatter &s, int64_t
     return last < s.n && s.key[last] >> DPARI_CUDA_ROW_BITS == s.key[p] >> DPARI_CUDA_ROW_BITS;
 }
 
-/* What came out of sums: a NaN among them has stayed one. */
+/* Normalises the results of sums, in which a NaN has stayed a NaN. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_store(const dpari_cuda_scatter &s, W *to,
                                                        int64_t at, W *sum)
@@ -4456,7 +4512,8 @@ __device__ static inline void dpari_cuda_scatter_load(const dpari_cuda_scatter &
                                        (int32_t)sizeof(W), s.even);
 }
 
-/* Four elements of the row that `key`, which is number p, and those behind it are bound for. */
+/* Adds four elements of the rows of `key`, which is number p, and of those behind it to their
+ * target. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p,
                                                       uint64_t key, int64_t at)
@@ -4494,7 +4551,7 @@ __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &
     dpari_cuda_scatter_store(s, to, at, sum);
 }
 
-/* Targets that are not hot: the thread of a target's first key has it. */
+/* Targets that are not hot, each processed by the thread of its first key. */
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
@@ -4520,10 +4577,10 @@ template <typename W> struct alignas(16) dpari_cuda_units_of {
     W x[4];
 };
 
-/* The rows of keys [begin, end) to one target, TILE fours of columns of it from `first` on. A
- * thread fetches the same four of every 32nd row; those of the next stage and the keys of the one
- * behind it are under way while the first warp adds this one's, in order, a column a lane. Rows
- * behind the end are -0, which changes no sum. */
+/* Adds the rows of keys [begin, end) to one target, in TILE fours of columns from `first` on. A
+ * thread fetches the same four of every 32nd row. While the first warp adds the rows of one stage
+ * in order, a column in each lane, those of the next stage, and the keys of the stage after it, are
+ * being loaded. Rows behind the end are -0, which changes no sum. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s, int64_t begin,
                                                      int64_t end, int64_t first)
@@ -4587,8 +4644,8 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
     }
 }
 
-/* The keys of the hot target whose first whole block of DPARI_CUDA_HOT begins at p: all threads
- * look at some, as a search would wait for one load after the other. */
+/* Finds the keys of the hot target whose first whole block of DPARI_CUDA_HOT begins at p. All
+ * threads compare some keys, because a binary search would wait for one load after the other. */
 __device__ static inline void dpari_cuda_scatter_keys(const dpari_cuda_scatter &s, int64_t p,
                                                       int64_t *begin, int64_t *end)
 {
@@ -4616,14 +4673,14 @@ __device__ static inline void dpari_cuda_scatter_keys(const dpari_cuda_scatter &
     *end = last + 1 + (int64_t)dpari_cuda_block_sum((double)behind);
 }
 
-/* All hot targets: each block looks for them, as that is some loads, and takes its share of their
- * tiles of columns. */
+/* Processes all hot targets. Each block searches for them itself, which takes only a few loads, and
+ * takes its share of their tiles of columns. */
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_hot_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
     enum { WORDS = (1 << DPARI_CUDA_ROW_BITS) / DPARI_CUDA_HOT / 32 };
-    __shared__ uint32_t hot[WORDS]; /* a bit a block of keys: a hot target's first */
+    __shared__ uint32_t hot[WORDS]; /* a bit for each block of keys: the first of a hot target */
     const int64_t tiles = (s.s.width + 4 * DPARI_CUDA_TILE - 1) / (4 * DPARI_CUDA_TILE);
     int64_t item = blockIdx.x; /* tiles are counted through all hot targets */
     for (int32_t k = (int32_t)threadIdx.x; k < 32 * WORDS; k += DPARI_CUDA_THREADS) {
@@ -4639,7 +4696,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     __syncthreads();
     for (int32_t k = 0; k < 32 * WORDS; k++) {
         const int64_t p = (int64_t)k * DPARI_CUDA_HOT;
-        if (hot[k / 32] >> (k % 32) == 0) { /* no more in this word */
+        if (hot[k / 32] >> (k % 32) == 0) { /* no more bits in this word */
             k |= 31;
         } else if (hot[k / 32] >> (k % 32) & 1u) {
             if (item < tiles) {
@@ -4728,7 +4785,7 @@ struct dpari_cuda_mix {
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2 }; /* rows that are read at a time */
+    enum { AHEAD = 2 }; /* rows whose loads are under way together */
     const dpar_mem_combine &m = s.m;
     const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
@@ -4782,7 +4839,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* Rows of one type in units of 16 bytes, of two rows in flight: the same numbers. */
+/* Rows of one type in units of 16 bytes, two rows under way together. Gives the same bits. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
@@ -4875,12 +4932,12 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
 
 struct dpari_cuda_dots {
     dpar_mem_dot d;
-    int32_t even; /* may rows be read by vectors? */
+    int32_t even; /* 1: rows can be read as vectors */
     int32_t room;
 };
 
-/* A warp has a row; which lane has which elements is fixed. TYPE: where the kernel knows it, of
- * vectors alone: four of each row in flight. */
+/* Each warp has a row, whose elements are assigned to lanes in a fixed way. TYPE is given if the
+ * kernel knows it and all are vectors; then four vectors of each row are under way together. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_dot_kernel(DPARI_CUDA_ARGS dpari_cuda_dots s)
@@ -4962,7 +5019,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 
 struct dpari_cuda_entropy {
     dpar_mem_cross_entropy x;
-    double *part; /* sums of LOSS: three a block */
+    double *part; /* sums of LOSS, three for each block */
     int32_t parts, room;
 };
 
@@ -4971,8 +5028,8 @@ DPARI_CUDA_FN double dpari_cuda_lowest(void)
     return dpari_cuda_bits<double>(UINT64_C(0xfff0) << 48);
 }
 
-/* How exponentials are computed. F64 logits: to the last bits. F32 ones: in f64, but only to 2^-39,
- * as what comes of them is rounded to F32; where options.fast_math is given, in F32. */
+/* How exponentials are computed. For F64 logits to the last bits; for F32 logits in f64, but only
+ * to 2^-39, because their results are rounded to F32; with options.fast_math in F32. */
 enum { DPARI_CUDA_EXACT, DPARI_CUDA_SHORT, DPARI_CUDA_FAST };
 
 template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
@@ -4980,9 +5037,9 @@ template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
     return HOW == DPARI_CUDA_FAST ? (double)expf((float)x) : exp(x);
 }
 
-/* 2^k e^r, k the whole number next to x / ln 2, |r| <= ln 2 / 2: of e^r the eight terms whose
- * largest relative error there is least, 1.2e-12 (Chebyshev's polynomial, fitted in 120 bits). |x|
- * < 700. */
+/* e^x = 2^k e^r for |x| < 700, where k is the integer next to x / ln 2 and |r| <= ln 2 / 2. e^r is
+ * a polynomial of eight terms with the least largest relative error, 1.2e-12 (minimax, fitted with
+ * 120 bits). */
 DPARI_CUDA_FN double dpari_cuda_exp_short(double x)
 {
     const double whole = 6755399441055744.0; /* 1.5 2^52: adding it rounds to whole numbers */
@@ -5000,7 +5057,8 @@ DPARI_CUDA_FN double dpari_cuda_exp_short(double x)
     return dpari_cuda_bits<double>(dpari_cuda_bits<uint64_t>(p) + (uint64_t)k);
 }
 
-/* All N of x become their exponentials. Beyond 700, and where one is NaN, all go the long way. */
+/* Replaces all N numbers by their exponentials. If one is NaN or beyond 700 all are computed
+ * exactly. */
 template <int HOW, int N> __device__ static inline void dpari_cuda_exps(double *x)
 {
     uint32_t most = 0;
@@ -5042,7 +5100,8 @@ template <typename V> struct dpari_cuda_soft {
     double below;
 };
 
-/* N more: their largest first, so that the sum changes its base once. */
+/* Adds N more logits. Their maximum is computed first, so that the sum changes its base only once.
+ */
 template <int HOW, int N, typename V>
 __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *x)
 {
@@ -5053,11 +5112,11 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
     for (int e = 0; e < N; e++) {
         top = x[e] > top ? x[e] : top;
     }
-    if (top > a->most) { /* where there was none, the sum is 0, or NaN */
+    if (top > a->most) { /* before the first logit the sum is 0, or NaN */
         a->below *= a->most == lowest ? 1.0 : dpari_cuda_exp<HOW>((double)a->most - (double)top);
         a->most = top;
     }
-    base = top == lowest ? (V)0 : top; /* of infinities below it: 0 */
+    base = top == lowest ? (V)0 : top; /* for -infinity e^(x - base) is 0 then */
     DPARI_CUDA_UNROLL
     for (int e = 0; e < N; e++) {
         below[e] = HOW == DPARI_CUDA_FAST ? (double)dpari_cuda_add(x[e], -base)
@@ -5070,7 +5129,7 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
     }
 }
 
-/* Of all threads, to all: on the largest of all. */
+/* Combines the sums of all threads, based on the largest logit of all, and returns them to all. */
 template <int HOW, typename V>
 __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
@@ -5096,8 +5155,8 @@ __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_sof
     return a;
 }
 
-/* Logits u, u + a block, ... of a run in fours, PER of them; behind its end the lowest. Their sum,
- * where it is asked for. */
+/* Adds PER fours of a run of logits, a block apart from u on. Behind its end the lowest number is
+ * used. Also adds up the logits themselves, if that is wanted. */
 template <int PER, int TYPE, typename V>
 __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_t n, int even,
                                                 int64_t u, V *v, int sums, double *sum)
@@ -5129,7 +5188,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
     }
 }
 
-/* A block has a token; a thread eight logits of it at a time. */
+/* Each block has a token, and each thread eight logits of it at a time. */
 template <int HOW, int TYPE, typename V>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 2 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
@@ -5143,7 +5202,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
         double sum = 0.0;
         a.most = (V)dpari_cuda_lowest();
         a.below = 0.0;
-        for (int w = 0; w < 2; w++) { /* units from the first column on, whatever its address */
+        for (int w = 0; w < 2; w++) { /* units begin at the first column, whatever its address */
             const unsigned char *run = base + x.lo[w] * width;
             const int64_t n = x.hi[w] - x.lo[w];
             const int even = dpari_cuda_even(run, 0, width);
@@ -5164,7 +5223,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             if (h >= 0) {
                 own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_logit(x, token * x.rows + h));
             }
-            if (x.smoothing > 0.0) { /* else 0 x infinity */
+            if (x.smoothing > 0.0) { /* avoids 0 times infinity */
                 own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, sum));
             }
             a.most = none ? (V)0 : a.most;
@@ -5255,7 +5314,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* dx of N logits from column i on; of them, that of the target, where it is one. */
+/* Computes dx of N logits from column i on, one of which may be the target's. */
 template <int HOW, int N>
 __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
                                                       int64_t own, double lse, double factor,
@@ -5277,7 +5336,7 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
             v[e] = i + e == own ? v[e] - x.scale * (1.0 - x.smoothing) : v[e];
         }
     }
-    if (x.lo[0] != 0 || x.hi[0] != x.rows) { /* some columns are no part of the vocabulary */
+    if (x.lo[0] != 0 || x.hi[0] != x.rows) { /* some columns do not belong to the vocabulary */
         DPARI_CUDA_UNROLL
         for (int e = 0; e < N; e++) {
             const int64_t c = i + e;
@@ -5287,8 +5346,8 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
     }
 }
 
-/* A block has a token; a thread two fours of its logits in flight; what is left at both ends, some
- * threads one each. */
+/* Each block has a token, and each thread two fours of its logits under way together. The logits
+ * that are left at both ends are processed by one thread each. */
 template <int HOW, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
@@ -5413,11 +5472,11 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
 struct dpari_cuda_merge {
     dpar_mem_attention_merge m;
     int64_t chunks;
-    int32_t rows; /* of a chunk, at most DPARI_CUDA_THREADS */
+    int32_t rows; /* rows of a chunk, at most DPARI_CUDA_THREADS */
     int32_t even;
 };
 
-/* How a row goes on: kept, copied, or mixed. */
+/* What happens to a row: it is kept, replaced, or mixed. */
 enum { DPARI_CUDA_KEEP, DPARI_CUDA_TAKE, DPARI_CUDA_MIX };
 
 template <typename W>
@@ -5440,7 +5499,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             if (a <= -1e30 && !(b <= -1e30)) {
                 how[t] = DPARI_CUDA_TAKE;
                 ((W *)m.lse)[first + t] = ((const W *)m.more_lse)[first + t];
-            } else if (!(b <= -1e30)) { /* NaN too: it must be seen */
+            } else if (!(b <= -1e30)) { /* also for NaN, which has to reach the result */
                 const double most = a > b ? a : b, e = exp(a - most), f = exp(b - most);
                 how[t] = DPARI_CUDA_MIX;
                 keep[t] = e / (e + f);
@@ -5509,17 +5568,17 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge
 /* ---- planes ------------------------------------------------------------------------------------
  */
 
-/* Points of a plane on some sides (of x, dy, ...): in as few dims as lie so on all of them, the
- * last first. */
+/* The points of a plane on several sides (of x, dy, ...), in as few dims as all sides allow, the
+ * last dim first. */
 template <int SIDES> struct dpari_cuda_plane {
     int64_t points;
     int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
     uint32_t magic[DPAR_MAX_DIMS];
     uint8_t shift[DPAR_MAX_DIMS];
-    int32_t dims, small; /* small: points have 31 bits, divisions are by multiplication */
+    int32_t dims, small; /* small 1: indices have 31 bits, so that division is by multiplication */
 };
 
-/* Where point i lies on each side, from the plane's first. */
+/* Where point i is on each side, relative to the plane's first point. */
 template <int SIDES>
 __device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
                                                   int64_t *at)
@@ -5575,7 +5634,8 @@ static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int6
     }
 }
 
-/* Planes are samples x channels; channels have groups, or none. */
+/* True if the numbers fit together: planes are samples times channels, and channels may have
+ * groups. */
 static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
                                   const int64_t *extent)
 {
@@ -5601,18 +5661,19 @@ struct dpari_cuda_three_of {
 struct dpari_cuda_moment {
     dpar_mem_moments m;
     dpari_cuda_plane<1> plane;
-    int64_t sets, planes; /* planes of a set */
-    int64_t slices;       /* of a set: 1: straight to its place */
+    int64_t sets, planes; /* sets, and the planes of each */
+    int64_t slices;       /* of a set; with 1 the result is stored directly */
     int64_t each;         /* points of a slice */
     dpari_cuda_three_of *part;
-    int32_t per_sample; /* groups of a sample; 0: sets are channels */
-    int32_t fours;      /* four points from a multiple of four on are one vector */
-    int32_t few;        /* points of a set are below 2^31: divisions by multiplication */
-    uint32_t magic;     /* of the points of a plane */
+    int32_t per_sample; /* groups of a sample; 0 if the sets are channels */
+    int32_t fours;      /* 1: four points from a multiple of four on are one vector */
+    int32_t few;        /* 1: a set has below 2^31 points, so that division is by multiplication */
+    uint32_t magic;     /* for division by the points of a plane */
     uint8_t shift, room[7];
 };
 
-/* `share`: what part of both is b's; `both`: the product of their counts over the sum. */
+/* Merges b into a. share: b's part of both counts. both: the product of the counts over their sum.
+ */
 __device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
                                                        const dpari_cuda_three_of &b, double share,
                                                        double both)
@@ -5639,7 +5700,7 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
     }
 }
 
-/* Where point i of a set's points, of all its planes, lies. */
+/* Where point i of a set is, counted through all its planes. */
 __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
                                                   int64_t i)
 {
@@ -5658,7 +5719,7 @@ DPARI_CUDA_ONCE __device__ static double dpari_cuda_point_value(const dpari_cuda
     return dpari_cuda_one<double>(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
 }
 
-/* Points i .. i + 3 of those below `hi`; 0 for others. */
+/* Loads points i to i + 3; those from `hi` on are 0. */
 __device__ static inline void dpari_cuda_points(const dpari_cuda_moment &s, int64_t set, int64_t i,
                                                 int64_t hi, double *x)
 {
@@ -5711,7 +5772,7 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
     to[2] = sum.m2;
 }
 
-/* Some points about their mean: the first n of x. */
+/* Mean, and squares about the mean, of the first n points of x. */
 template <int SOME, typename V>
 __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, int32_t n)
 {
@@ -5719,10 +5780,10 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, 
     double sum = 0.0, m2 = 0.0;
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
-        sum = dpari_cuda_add(sum, (double)x[j]); /* 0 where there is none */
+        sum = dpari_cuda_add(sum, (double)x[j]); /* points that do not exist are 0 */
     }
     one.count = (double)n;
-    one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* the same quotient */
+    one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* exact for a power of 2 */
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
         const double off = (double)x[j] - one.mean;
@@ -5732,7 +5793,7 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, 
     return one;
 }
 
-/* Sixteen points of which only some are there, `left` from the first on. */
+/* The same for sixteen points of which only the first `left` exist. */
 template <typename V>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_moment_rest(dpari_cuda_three_of *a, const V *x,
                                                               int64_t left)
@@ -5743,8 +5804,8 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_moment_rest(dpari_cuda_three_o
     }
 }
 
-/* Sixteen points, four and four from i on, of those of a set below `hi`; 0 for others. Where TYPE
- * is known, points follow on each other and are loaded in vectors. */
+/* Loads sixteen points of a set as fours a block apart, from i on; those from `hi` on are 0. If
+ * TYPE is known the points are contiguous and loaded as vectors. */
 template <int TYPE, typename V>
 __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, int64_t set,
                                                    int64_t i, int64_t hi, V *x)
@@ -5765,15 +5826,15 @@ __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, i
     }
 }
 
-/* A block has one slice of one set; a thread sixteen points of it at a time, four and four a block
- * apart: their mean, their squares about it, merged with what it has, while the next sixteen are
- * under way. Only the last slice may end within four. */
+/* Each block has one slice of one set. A thread computes the mean of sixteen points, and their
+ * squares about it, and merges these with what it has, while the next sixteen are being loaded.
+ * Only the last slice may end within a four. */
 template <typename V, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
-    __shared__ double share[KNOWN], both[KNOWN]; /* of sixteen points beside k times as many */
+    __shared__ double share[KNOWN], both[KNOWN]; /* to merge sixteen points with k times as many */
     const int64_t all = s.planes * s.plane.points;
     if (threadIdx.x < KNOWN) {
         const double k = 16.0 * (double)threadIdx.x;
@@ -5807,7 +5868,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
                 }
                 continue;
             }
-            V rest[4 * FOURS]; /* of its own: `x` stays in registers */
+            V rest[4 * FOURS]; /* a separate array, so that `x` stays in registers */
             DPARI_CUDA_UNROLL
             for (int j = 0; j < 4 * FOURS; j++) {
                 rest[j] = x[j];
@@ -5823,8 +5884,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
     }
 }
 
-/* A warp has a set: its lanes prepare the next 32 slices, of which all but the set's last one have
- * `each` points, then these are merged one after the other. */
+/* Each warp has a set. Its lanes prepare 32 slices at a time, all of which have `each` points
+ * except the set's last one. Then these are merged one after the other. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_moment_end_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
@@ -5898,7 +5959,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
     if (s.fours && m->groups > 0 && (m->step == s.plane.points || s.planes == 1)) {
         kernel = m->type == DPAR_F32    ? dpari_cuda_moment_kernel<float, DPAR_F32>
                  : m->type == DPAR_BF16 ? dpari_cuda_moment_kernel<float, DPAR_BF16>
-                                        : kernel; /* all points of a set follow on each other */
+                                        : kernel; /* all points of a set are contiguous */
     }
     st = dpari_cuda_launch(gpu, "moments", kernel, s, dpari_cuda_wave(gpu, s.sets * s.slices));
     return st != DPAR_OK || s.slices == 1
@@ -5913,11 +5974,11 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
-    dpari_cuda_plane<3> plane; /* on the sides of x, dy, to */
+    dpari_cuda_plane<3> plane; /* on the sides of x, dy and to */
     int64_t sets;
-    int64_t slices, each; /* of a plane; points of a slice */
+    int64_t slices, each; /* slices of a plane; points of a slice */
     double *part;         /* [planes][slices][2] */
-    int32_t dense, room;  /* on all sides a plane's points follow on each other */
+    int32_t dense, room;  /* dense 1: a plane's points are contiguous on all sides */
 };
 
 DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
@@ -5953,7 +6014,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* What APPLY and GRADIENT make of a plane's points: all that is the same for them. */
+/* The coefficients with which APPLY and GRADIENT map all points of a plane. */
 struct dpari_cuda_norm_line {
     double middle, inverse, scale;
     double a, b;        /* APPLY */
@@ -5991,7 +6052,7 @@ __device__ static inline double dpari_cuda_norm_point(const dpari_cuda_norm_line
                : dpari_cuda_add(dpari_cuda_mul(l.a, v), l.b);
 }
 
-/* A block has one slice of one plane: APPLY and GRADIENT. */
+/* APPLY and GRADIENT. Each block has one slice of one plane. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_map_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6019,7 +6080,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* The same of F32 where all lies in units of 16 bytes: two a thread and side in flight. */
+/* The same for F32 in units of 16 bytes, two under way together for each side. */
 template <int BACK>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
@@ -6073,7 +6134,7 @@ __device__ static inline void dpari_cuda_norm_add(double x, double dy, double mi
     *of_both = dpari_cuda_add(*of_both, dpari_cuda_mul(dy, dpari_cuda_add(x, -middle)));
 }
 
-/* A block has one slice of one plane: SUMS. */
+/* SUMS. Each block has one slice of one plane. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_sums_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6087,7 +6148,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const double middle = m.saved[2 * set];
         double of_dy = 0.0, of_both = 0.0;
         int64_t i = lo + threadIdx.x;
-        if (s.dense && m.type == DPAR_F32) { /* some of each side in flight; the same order */
+        if (s.dense && m.type == DPAR_F32) { /* loads several points together, in the same order */
             const float *px = (const float *)m.x.data + plane * m.x.step;
             const float *pg = (const float *)m.dy.data + plane * m.dy.step;
             for (; i + (PER - 1) * DPARI_CUDA_THREADS < hi; i += PER * DPARI_CUDA_THREADS) {
@@ -6115,7 +6176,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         part[1][threadIdx.x] = of_both;
         for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
             __syncthreads();
-            if (threadIdx.x < 2 * n) { /* half of them for each sum */
+            if (threadIdx.x < 2 * n) { /* half of the threads for each sum */
                 const unsigned which = threadIdx.x / n, k = threadIdx.x % n;
                 part[which][k] = dpari_cuda_add(part[which][k], part[which][k + n]);
             }
@@ -6143,7 +6204,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* A thread has a set, or, behind them, a channel. */
+/* Each thread has a set, or, behind the sets, a channel. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_totals_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6177,7 +6238,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Is all there that the phase needs? */
+/* True if everything that the phase needs is given. */
 static int dpari_cuda_norm_fits(const dpar_mem_norm *m)
 {
     const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
@@ -6216,7 +6277,8 @@ static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
                          : st;
 }
 
-/* Points of a slice for `wide`: long ones, as long as there are enough of them for all units. */
+/* Points of a slice: slices are long, as long as there are enough of them for all multiprocessors.
+ */
 static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_t points)
 {
     int64_t each = 16384;
@@ -6252,7 +6314,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int64_t *const stride[3] = {m->x.stride, /* sides that the phase does not have: as x */
+    const int64_t *const stride[3] = {m->x.stride, /* sides that the phase lacks have x's strides */
                                       m->phase == DPAR_MEM_NORM_APPLY ? m->x.stride : m->dy.stride,
                                       sums ? m->x.stride : m->to.stride};
     dpari_cuda_norm s;
@@ -6266,7 +6328,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
     memset(&s, 0, sizeof s);
     s.m = *m;
     s.sets = m->groups > 0 ? m->planes / m->channels * m->groups : m->channels;
-    s.part = m->sums; /* with one slice a plane its sums are already in their places */
+    s.part = m->sums; /* if planes have one slice their sums are already in place */
     if (m->phase == DPAR_MEM_NORM_MERGE) {
         return dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_merge_kernel, s,
                                  dpari_cuda_units_blocks(gpu, s.sets));
@@ -6290,13 +6352,13 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
 struct dpari_cuda_quant {
     dpar_mem_quantize q;
     int64_t blocks;
-    int32_t even, even_code; /* may numbers, codes be met by vectors, in all blocks? */
-    int32_t warps;           /* 1: a warp has a block, else all threads have it */
+    int32_t even, even_code; /* 1: numbers, and codes, of all blocks can be accessed as vectors */
+    int32_t warps;           /* 1: a warp has a block; 0: all threads have it */
     int32_t room;
 };
 
-/* e4m3, to the nearest, even ones of two, at most 448: the exponents of F32 down to -9 are cut to 3
- * bits; below that codes are multiples of 2^-9. */
+/* Rounds to e4m3: to nearest, ties to even, at most 448. Normal numbers keep 3 bits of the
+ * fraction; below 2^-6 codes are multiples of 2^-9. */
 DPARI_CUDA_FN uint32_t dpari_cuda_to_f8(float f)
 {
     const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
@@ -6324,7 +6386,7 @@ DPARI_CUDA_FN float dpari_cuda_from_f8(uint32_t code)
     return sign != 0 ? -((float)size * (1.0f / 512.0f)) : (float)size * (1.0f / 512.0f);
 }
 
-/* Four of them, no NaN. */
+/* Rounds four numbers, none of which is NaN. */
 __device__ static inline uint32_t dpari_cuda_to_f8s(const float *x)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -6357,7 +6419,7 @@ __device__ static inline uint32_t dpari_cuda_to_i8s(const float *x)
 __device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type, float *x)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    if (type == DPAR_F8) { /* by way of f16, which has all of them */
+    if (type == DPAR_F8) { /* through f16, which has all these values */
         uint32_t low, high;
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(low) : "h"((uint16_t)four));
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(high) : "h"((uint16_t)(four >> 16)));
@@ -6375,9 +6437,9 @@ __device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type,
     }
 }
 
-/* What a block's numbers are divided by; 1 over it where that is enough for the division's own
- * result (Markstein 1990): with remainders that are exact, as none is so small or large that a bit
- * of it is lost. Else 0. */
+/* The divisor of a block's numbers. `over` is its reciprocal if a multiplication by it and a
+ * correction by the remainder give the correctly rounded quotient (Markstein 1990), which needs
+ * exact remainders: none may be so small or large that a bit is lost. Otherwise it is 0. */
 struct dpari_cuda_scaling {
     float scale, inverse;
 };
@@ -6392,7 +6454,7 @@ DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
     return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
 }
 
-/* The largest |x| as its bits, of which those of NaN and infinity are the largest: of a warp, */
+/* The bits of the largest |x| of a warp, as integers, so that NaN and infinity are the largest, */
 __device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -6422,7 +6484,7 @@ __device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
     return mine;
 }
 
-/* A block's numbers in F32, four of them; behind its end 0. */
+/* Loads four of a block's numbers as F32; those behind its end are 0. */
 __device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
                                                     int64_t first, int64_t n, int64_t i, float *x)
 {
@@ -6473,14 +6535,14 @@ __device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, 
     *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
 }
 
-/* Codes i .. i + 3 of the n of block b. */
+/* Stores codes i to i + 3 of the n codes of block b. */
 __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, int64_t b,
                                                      int64_t n, int64_t i, const float *x,
                                                      dpari_cuda_scaling by)
 {
     unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
     uint32_t four = 0;
-    if (by.scale > 0.0f) { /* else NaN, infinity, or numbers that are next to 0 */
+    if (by.scale > 0.0f) { /* otherwise the block has NaN or infinity, or is almost 0 */
         float y[4];
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
@@ -6497,8 +6559,8 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
     }
 }
 
-/* A warp has four blocks of at most 128 (MANY), or one of at most 512: all in registers. A lane
- * computes the scale of one of them, for all. TYPE: where the kernel knows it. */
+/* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
+ * One lane computes the scale of a block for all. TYPE is given if the kernel knows it. */
 template <int MANY, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6546,7 +6608,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* All threads have one block, and read it twice. */
+/* All threads of a block of threads have one block of numbers, which they read twice. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_quant_long_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
 {
@@ -6570,7 +6632,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Codes i .. i + 3 of the n that begin there. */
+/* Loads codes i to i + 3 of n. */
 __device__ static inline uint32_t
 dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
 {
@@ -6584,7 +6646,8 @@ dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int
     return four;
 }
 
-/* A warp has four blocks of at most 128, of one type of at most 32 bits, nothing to add to. */
+/* Each warp has four blocks of at most 128 numbers, of one type of at most 32 bits, that are not
+ * added to anything. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_unquant_many_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6597,7 +6660,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
         unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
-        const int64_t left = s.q.count - b * s.q.block; /* of all blocks from b on */
+        const int64_t left = s.q.count - b * s.q.block; /* numbers of all blocks from b on */
         uint32_t four[TEAM];
         float by[TEAM];
         int32_t n[TEAM];
@@ -6678,9 +6741,10 @@ DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
                                            : dpari_cuda_micro{1, 127, 2, 7, 4, 16};
 }
 
-/* The code of a number of which these are the bits, without its sign: to nearest even, or by a
- * word. The significand gets 23 digits behind the point of its own exponent, or of the least normal
- * one. The last of them go: what is added before carries into the code, and into its exponent. */
+/* The code of a number, given by its bits without the sign: rounded to nearest even, or by a random
+ * word. The significand is aligned to its own exponent, or to that of the least normal number, with
+ * 23 digits behind the point. Then its last digits are cut off. What is added before, for rounding,
+ * may carry into the code and its exponent. */
 DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, int stochastic,
                                              uint32_t word)
 {
@@ -6692,7 +6756,7 @@ DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, 
     if (stochastic) {
         x += word >> (32 - cut);
     } else {
-        x |= lost != 0 ? 1u : 0u; /* no tie, then */
+        x |= lost != 0 ? 1u : 0u; /* lost digits mean that it is not a tie */
         x += ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     }
     code = ((uint32_t)(under < 0 ? -under : 0) << f.digits) + (x >> cut);
@@ -6712,7 +6776,7 @@ DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
     return under ? x - dpari_cuda_bits<float>(least) : x;
 }
 
-/* What the codes of a block with this scale are multiples of. */
+/* The number of which the codes of a block with this scale are multiples. */
 template <int FORMAT>
 __device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q, uint32_t scale)
 {
@@ -6743,7 +6807,7 @@ __device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize
                                  dpari_cuda_bits<uint32_t>(x) & 0x7fffffffu, 0, 0);
 }
 
-/* Four codes of the n of block b, from its element i on; x: 0 behind its end. */
+/* Computes four of the n codes of block b, from its element i on. x is 0 behind its end. */
 template <int FORMAT>
 __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, int64_t b,
                                                      int64_t n, int64_t i, const float *x, float by)
@@ -6775,7 +6839,8 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
     }
 }
 
-/* Four elements a thread, TEAM times: a block of numbers has LANES neighbours of a warp. */
+/* Each thread has four elements, TEAM times. A block of numbers belongs to LANES neighbours of a
+ * warp. */
 template <int FORMAT>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_micro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6919,7 +6984,7 @@ static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name, const d
         dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
 }
 
-/* What a block of threads does at a time: blocks of numbers. */
+/* team: blocks of numbers that a block of threads processes at a time. */
 static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
                                       int64_t team, void (*kernel)(const dpari_cuda_quant))
 {
@@ -6991,14 +7056,14 @@ static dpar_status dpari_cuda_wait(void *ctx)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     int before = 0;
-    dpar_status st = dpari_cuda_enter(gpu, &before); /* stream 0 is the current device's */
-    st = st == DPAR_OK
-             ? dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize")
-             : st;
+    dpar_status st = dpari_cuda_enter(gpu, &before); /* stream 0 belongs to the current device */
+    if (st == DPAR_OK) {
+        st = dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+    }
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* Is it known to CUDA already? */
+/* True if CUDA knows the memory already: a device's, managed, or registered. */
 static int dpari_cuda_reached(const void *at)
 {
     struct cudaPointerAttributes about;
@@ -7010,7 +7075,8 @@ static int dpari_cuda_reached(const void *at)
     return about.type != cudaMemoryTypeUnregistered;
 }
 
-/* The held pages that byte `at` is in, or, of those behind it, the next; -1: none. */
+/* The range of held pages that contains byte `at`, or the next one behind it, or -1 if there is
+ * none. */
 static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
 {
     int32_t i, next = -1;
@@ -7022,7 +7088,8 @@ static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
     return next;
 }
 
-/* Pages [lo, hi), of which this gpu holds none. Those of others stay theirs. */
+/* Registers the pages [lo, hi), none of which this gpu holds. Pages that others registered stay
+ * theirs. */
 static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
 {
     void *seen = NULL;
@@ -7038,14 +7105,14 @@ static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
         gpu->held[gpu->held_n++].hi = hi;
         error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
         if (error == cudaSuccess && (uintptr_t)seen != lo) {
-            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "cudaHostRegister",
-                                  "this device has other addresses for memory of the host");
+            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "pin",
+                                  "the device has other addresses for host memory than the host");
         }
     }
     return dpari_cuda_heard(gpu, error, "cudaHostRegister");
 }
 
-/* Lets go what no pin needs any more. */
+/* Unregisters the pages that no pin needs any more. */
 static dpar_status dpari_cuda_release(dpar_cuda *gpu)
 {
     dpar_status st = DPAR_OK;
@@ -7059,14 +7126,17 @@ static dpar_status dpari_cuda_release(dpar_cuda *gpu)
         if (k == gpu->pins) {
             const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
             const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
-            st = st == DPAR_OK ? s : st;
+            if (st == DPAR_OK) {
+                st = s;
+            }
             gpu->held[i] = gpu->held[--gpu->held_n];
         }
     }
     return st;
 }
 
-/* Page by page: scalars of two owners may lie in one, which is let go with the last of them. */
+/* Pins whole pages. Scalars of two owners may be in one page, which is unregistered with the last
+ * of them. */
 static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
@@ -7086,12 +7156,13 @@ static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
     k = dpari_cuda_held(gpu, at);
     if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
         dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
-        return dpari_cuda_leave(gpu, before, DPAR_OK); /* a device's, managed, pinned by others */
+        return dpari_cuda_leave(gpu, before, DPAR_OK); /* device, managed, or pinned by others */
     }
     for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
         const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
         if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
-            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin", "there are 128 pins");
+            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin",
+                                "all 128 pins are in use: unpin some memory first");
         } else if (next > at) {
             st = dpari_cuda_hold(gpu, at, next);
             at = next;
@@ -7120,12 +7191,14 @@ static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
     while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
         k--;
     }
-    if (k < 0) { /* a device's, or others' */
+    if (k < 0) { /* device memory, or pinned by others */
         return DPAR_OK;
     }
     gpu->pin[k] = gpu->pin[--gpu->pins];
     st = dpari_cuda_enter(gpu, &before);
-    st = st == DPAR_OK ? dpari_cuda_release(gpu) : st;
+    if (st == DPAR_OK) {
+        st = dpari_cuda_release(gpu);
+    }
     return dpari_cuda_leave(gpu, before, st);
 }
 
@@ -7163,7 +7236,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->reduce = dpari_cuda_reduce;
     mem->finite = dpari_cuda_finite;
 #ifdef DPAR_TRAIN_H
-    if (gpu->known != NULL) { /* open, and not closed */
+    if (gpu->known != NULL) { /* open */
         dpar_mem_layers *layers = &((dpari_cuda_memory *)gpu->known)->layers;
         dpari_cuda_layers(layers);
         mem->layers = layers;
@@ -7212,7 +7285,8 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
         (options != NULL && (options->device < 0 || options->max_blocks < 0 ||
                              (options->fast_math != 0 && options->fast_math != 1)))) {
         return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_open",
-                              "gpu is NULL, or device, blocks or fast are out of their domain");
+                              "gpu is NULL, device or max_blocks is negative, or fast_math is "
+                              "neither 0 nor 1");
     }
     memset(&made, 0, sizeof made);
     if (options != NULL && options->device > 0) {
@@ -7221,15 +7295,21 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
         error = cudaGetDevice(&device);
         made.device = device;
     }
-    error = error == cudaSuccess ? cudaSetDevice(device) : error;
-    error = error == cudaSuccess ? dpari_cuda_ask(&made) : error;
+    if (error == cudaSuccess) {
+        error = cudaSetDevice(device);
+    }
+    if (error == cudaSuccess) {
+        error = dpari_cuda_ask(&made);
+    }
     if (error != cudaSuccess) {
-        (void)dpari_cuda_heard(&made, error, "no use of it");
+        (void)dpari_cuda_heard(&made, error, "dpar_cuda_open");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
     if (made.capability < 70) {
-        return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_open",
-                              "the device's compute capability is below 7.0");
+        char text[80];
+        (void)snprintf(text, sizeof text, "the device has compute capability %d.%d, below 7.0",
+                       (int)made.capability / 10, (int)made.capability % 10);
+        return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_open", text);
     }
     if (options != NULL) {
         made.stream = options->stream;
@@ -7239,13 +7319,13 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
     made.scratch_bytes = DPARI_CUDA_SCRATCH;
     error = cudaMalloc(&made.scratch, DPARI_CUDA_SCRATCH);
     if (error != cudaSuccess) {
-        (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch");
+        (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch memory");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
     made.known = calloc(1, sizeof(dpari_cuda_memory));
     if (made.known == NULL) {
         (void)cudaFree(made.scratch);
-        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", "no memory of the host");
+        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", "no host memory");
     }
     *gpu = made;
     return DPAR_OK;
@@ -7274,7 +7354,7 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
 
 enum { DPARI_CUDA_TIMES = 7 };
 
-/* What is timed: enqueued on gpu's stream. */
+/* The work that is timed, which is enqueued on gpu's stream. */
 struct dpari_cuda_timed {
     dpar_cuda *gpu;
     cudaEvent_t before, behind;
@@ -7282,7 +7362,7 @@ struct dpari_cuda_timed {
     void *host;
     int64_t bytes;
     const dpar_cuda_measure_desc *probe;
-    void *blas; /* a handle of cuBLAS, and */
+    void *blas; /* a handle of cuBLAS, and its function cublasGemmEx */
     int (*product)(void *, int, int, int, int, int, const void *, const void *, int, int,
                    const void *, int, int, const void *, void *, int, int, int, int);
     int32_t n, what;
@@ -7290,8 +7370,8 @@ struct dpari_cuda_timed {
 
 enum { DPARI_CUDA_COPY, DPARI_CUDA_LINK, DPARI_CUDA_PCIE, DPARI_CUDA_GEMM };
 
-/* The default of cuBLAS: c = a b^T of rows, which are its columns: op(T), op(N). 14 is CUDA_R_16BF,
- * 68 CUBLAS_COMPUTE_32F, -1 CUBLAS_GEMM_DEFAULT. */
+/* Multiplies by cuBLAS: c = a b^T of rows, which cuBLAS takes for columns, hence op(T) and op(N).
+ * 14 is CUDA_R_16BF, 68 CUBLAS_COMPUTE_32F, -1 CUBLAS_GEMM_DEFAULT. */
 static dpar_status dpari_cuda_blas_gemm(dpari_cuda_timed *t)
 {
     const float one = 1.0f, zero = 0.0f;
@@ -7333,7 +7413,7 @@ static dpar_status dpari_cuda_timed_once(dpari_cuda_timed *t)
     }
 }
 
-/* The median of some times, one before for nothing; seconds, 0 where it does not work. */
+/* The median of several times in seconds, after one run that does not count. 0 if it fails. */
 static double dpari_cuda_time(dpari_cuda_timed *t)
 {
     double made[DPARI_CUDA_TIMES];
@@ -7363,7 +7443,8 @@ struct dpari_cuda_noise {
     int64_t count;
 };
 
-/* Random BF16 numbers between -1 and 1: products of zeros take less power and time. */
+/* Fills a matrix with random BF16 numbers between -1 and 1, because products of zeros take less
+ * power and time. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
 {
@@ -7392,7 +7473,7 @@ static double dpari_cuda_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Host seconds of a launch, in a queue that is drained before and behind. */
+/* Host seconds of a launch, with an empty queue before and after. */
 static double dpari_cuda_launch_time(dpar_cuda *gpu)
 {
     enum { MANY = 1000 };
@@ -7415,14 +7496,15 @@ static double dpari_cuda_launch_time(dpar_cuda *gpu)
     return least;
 }
 
-/* A function of a library: pointers to functions and to data need not be one thing. */
+/* Loads a function of a library. It is copied as bytes, because pointers to functions and to data
+ * may differ. */
 static void dpari_cuda_symbol(void *library, const char *name, void *function, size_t bytes)
 {
     void *at = dlsym(library, name);
     memcpy(function, &at, bytes);
 }
 
-/* cuBLAS, if there is one: its handle and what multiplies. */
+/* Loads cuBLAS if it is found. Returns its handle, and sets the function that multiplies. */
 static void *dpari_cuda_blas_open(dpari_cuda_timed *t, char *name, size_t room, void **library)
 {
     static const char *const files[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
@@ -7480,7 +7562,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     }
 }
 
-/* To another device, if there is one that this one reaches. */
+/* Measures the link to another device, if this one can reach one. */
 static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int own = t->gpu->device;
@@ -7529,7 +7611,7 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     t->bytes = all;
 }
 
-/* With the memory there is: three matrices, or two buffers. */
+/* Measures everything, in the memory that was allocated: three matrices, or two buffers. */
 static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     double seconds;
@@ -7571,7 +7653,8 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
         (void)cudaGetLastError();
         return dpari_cuda_leave(gpu, before,
                                 dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_measure",
-                                               "bytes, n, or a device that does not answer"));
+                                               "bytes is negative, matrix_size is not in 0 to "
+                                               "65536, or the device does not respond"));
     }
     t.bytes = (int64_t)1 << 30 < (int64_t)(left / 8) ? (int64_t)1 << 30 : (int64_t)(left / 8);
     t.bytes = (t.probe->bytes > 0 ? t.probe->bytes : t.bytes) / 256 * 256;
@@ -7592,7 +7675,8 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
         *made = m;
         st = DPAR_OK;
     } else {
-        (void)dpari_cuda_say(st, why, "dpar_cuda_measure", "no memory for buffers, or no events");
+        (void)dpari_cuda_say(st, why, "dpar_cuda_measure",
+                             "no device memory for the buffers, or no events");
     }
     (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: cudaFree waits as well */
     (void)(t.before != NULL ? cudaEventDestroy(t.before) : cudaSuccess);
@@ -7602,7 +7686,7 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* One line: a setting, or why there is none. */
+/* Writes one line: a setting, or a comment that it was not measured. Returns the new length. */
 static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
                                const char *unit)
 {

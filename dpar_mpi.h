@@ -95,9 +95,10 @@
  * the only one on its node, or of any rank with flat; a wait then ends with the deadline. A rank
  * that waits for longer than a quarter of the deadline (1 s at most) informs the other ranks by
  * short messages. The message of DPAR_E_TIMEOUT can therefore name the ranks that also wait, and
- * where they wait. Up to 1024 ranks, it also names the ranks that were not heard of, with their
- * nodes: "not heard of ranks: 3 on n2". A rank whose communicator breaks informs the others, which
- * notice it once they wait. A network that fails for less than the deadline only costs that time.
+ * where they wait. Up to 1024 ranks, it also names the ranks that sent no such message, with their
+ * nodes: "nothing heard from ranks: 3 on n2". A rank whose communicator breaks informs the others,
+ * which notice it once they wait. A network that fails for less than the deadline only costs that
+ * time.
  *
  * There is no deadline with blocking = 1, nor in operations that MPI only has in blocking form:
  * making and splitting communicators. A split first waits, with the deadline, until all ranks have
@@ -216,6 +217,19 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
     !defined(DPAR_MPI_IMPLEMENTATION_DONE)
 #define DPAR_MPI_IMPLEMENTATION_DONE
 
+/* How the engine works.
+ *
+ * dpari_mpi_world is what dpar_mpi_make creates once; dpari_mpi_ctx is one communicator of it. A
+ * call of dpar becomes a dpari_mpi_task, whose `path` dpari_mpi_choose selects. A task proceeds in
+ * steps: it posts requests to MPI (dpari_mpi_step), and once all of these are done it processes
+ * what arrived (dpari_mpi_land) and posts the next ones, until `last`. Nothing runs in the
+ * background: every wait and test calls dpari_mpi_pump, which advances all tasks of the world.
+ *
+ * Two communicators of MPI belong to each ctx. `main` carries what the user called; `side` carries
+ * the pieces of an operation, checks, and the notes by which ranks inform each other of long waits
+ * and errors. MPI matches collectives by their order, so a collective may only begin when those
+ * before it on its communicator have posted all their steps (ctx->unfed). */
+
 #include <stdlib.h>
 #include <string.h>
 #if defined(__unix__) || defined(__APPLE__)
@@ -247,41 +261,48 @@ typedef int dpari_mpi_count;
 #endif
 
 enum {
-    DPARI_MPI_BLOCK = 1 << 20, /* elements of what is staged at a time: 4 or 8 MiB */
-    DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' pieces that are gathered, not exchanged */
+    DPARI_MPI_BLOCK = 1 << 20, /* elements that are staged at a time: 4 or 8 MiB */
+    DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' input up to which a reduction in rank order
+                                  gathers it whole rather than exchanging pieces */
 #if defined(DPAR_MPI_LIMIT)
     DPARI_MPI_EXCHANGED = 2,
     DPARI_MPI_DIRECT = 2,
     DPARI_MPI_TRADED = 2,
     DPARI_MPI_DEALT = 64,
 #else
-    DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all goes by nodes; of
-                                   more than 8 ranks less: their memory is copied twice */
-    DPARI_MPI_DIRECT = 8,      /* ranks up to which each trades with each, small sizes too */
-    DPARI_MPI_TRADED = 64,     /* and up to which large pieces go so */
-    DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
+    DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all is sent by nodes. With
+                                   more than 8 ranks a node the limit is lower, because the node's
+                                   memory is copied twice */
+    DPARI_MPI_DIRECT = 8,      /* ranks up to which each rank sends a message to each other one,
+                                  also for small sizes */
+    DPARI_MPI_TRADED = 64,     /* the same for pieces of at least DPARI_MPI_WORTH bytes */
+    DPARI_MPI_EXCHANGED = 64,  /* ranks up to which 16-bit floats are reduced in rank order, which
+                                  sends half the bytes of a sum in f32 */
 #endif
-    DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all, */
-    DPARI_MPI_LANES_FIRST = 1 << 12,   /* where it is not measured: from so many bytes */
-    DPARI_MPI_LANES_LAST = 1 << 16,    /* to so many */
-    DPARI_MPI_DEALT_FIRST = 64,        /* what is dealt is looked for from so many bytes */
-    DPARI_MPI_SLOT = 1 << 14,          /* bytes of small pieces that a node's rank gives at once */
-    DPARI_MPI_SLOT_MOST = 1 << 12,     /* of those to one rank */
-    DPARI_MPI_WORTH = 2048,            /* bytes of a piece that is large in that sense */
-    DPARI_MPI_AT_ONCE_FIRST = 2 << 10, /* what MPI sends at once is looked for from so many bytes */
-    DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
-    DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
+    DPARI_MPI_LANES = 1 << 14,          /* bytes from which all lanes carry their part, unless it is
+                                           measured; below, the first lane carries all */
+    DPARI_MPI_LANES_FIRST = 1 << 12,    /* the measurement tries sizes from here, in bytes, */
+    DPARI_MPI_LANES_LAST = 1 << 16,     /* to here */
+    DPARI_MPI_DEALT_FIRST = 64,         /* the smallest piece of an all-to-all that is measured */
+    DPARI_MPI_SLOT = 1 << 14,           /* bytes of all slots that a rank fills in its node */
+    DPARI_MPI_SLOT_MOST = 1 << 12,      /* bytes of one slot at most */
+    DPARI_MPI_WORTH = 2048,             /* bytes of a piece that is worth a message of its own */
+    DPARI_MPI_AT_ONCE_FIRST = 2 << 10,  /* the longest message that MPI sends at once (eagerly) is
+                                           searched from here, in bytes, */
+    DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to here; */
+    DPARI_MPI_AT_ONCE_SPARE = 64,       /* this much less than what was found is used */
     DPARI_MPI_RING = 32,                /* operations that a report shows */
-    DPARI_MPI_RANKS_TOLD = 1024,        /* larger communicators do not tell each other who waits */
+    DPARI_MPI_RANKS_TOLD = 1024,        /* in larger communicators ranks send each other no notes */
     DPARI_MPI_NAME = 64,                /* bytes of a node's name */
-    DPARI_MPI_TAGS = 32000,             /* MPI promises tags up to 32767 */
-    DPARI_MPI_FINISHED = 2,             /* work->phase, task->finished */
-    DPARI_MPI_LIGHT = 3,                /* work->phase: a request, no task */
-    DPARI_MPI_FEW = 8,                  /* messages of a batch whose works lie on the stack */
-    DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
-    DPARI_MPI_TAG_NOTE = 0, /* tags of ctx->side: notes; pieces above */
+    DPARI_MPI_TAGS = 32000,             /* MPI guarantees tags up to 32767 */
+    DPARI_MPI_FINISHED = 2,             /* a value of work->phase and of task->finished */
+    DPARI_MPI_LIGHT = 3,                /* a value of work->phase: a request without a task */
+    DPARI_MPI_FEW = 8,                  /* messages of a batch whose works fit on the stack */
+    DPARI_MPI_POLLS = 32,   /* polls of a wait before it yields the core, which ranks may share, at
+                               every poll */
+    DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, then pieces, */
     DPARI_MPI_TAG_PIECE = 1,
-    DPARI_MPI_TAG_DEALT = DPARI_MPI_TAGS + 1, /* and what a node has for a rank, so many tags */
+    DPARI_MPI_TAG_DEALT = DPARI_MPI_TAGS + 1, /* then what a node sends to one rank */
     DPARI_MPI_TAGS_DEALT = 700
 };
 
@@ -314,7 +335,8 @@ static int32_t dpari_mpi_is_half(int32_t type)
         DPARI_MPI_EACH(n, v[i] = (T)(v[i] / by));                                                  \
     } while (0)
 
-/* Averages: integers towards zero. 8 bits hold no number of ranks past 127 or 255: wider there. */
+/* Divides sums by the number of ranks, integers towards zero. 8-bit types are divided as int32_t,
+ * because they cannot hold a number of ranks above 127 or 255. */
 static DPARI_MPI_LOOP void dpari_mpi_divide(int32_t type, void *values, int64_t n, int32_t ranks)
 {
     int8_t *s = (int8_t *)values;
@@ -345,7 +367,7 @@ static DPARI_MPI_LOOP inline float dpari_mpi_real(uint32_t bits)
     return x;
 }
 
-/* These conversions compute all cases and choose: so they become vectors. */
+/* These conversions compute all cases and then select one, so that compilers can vectorise them. */
 static DPARI_MPI_LOOP inline float dpari_mpi_from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
@@ -354,8 +376,8 @@ static DPARI_MPI_LOOP inline float dpari_mpi_from_f16(uint16_t h)
     return dpari_mpi_real(sign | (e == 0 ? tiny : (most << 23) | (m << 13)));
 }
 
-/* Nearest, ties to even; 65520 and more become infinite; a NaN stays one. Below 2^-14 the sum with
- * 0.5, whose last bit is 2^-24, rounds. */
+/* Rounds to the nearest value, ties to even. 65520 and more become infinite, and a NaN stays a NaN.
+ * Below 2^-14 the addition of 0.5, whose last bit is 2^-24, does the rounding. */
 static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_f16(float x)
 {
     uint32_t bits = dpari_mpi_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
@@ -374,7 +396,7 @@ static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_bf16(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : h);
 }
 
-/* The type in which sums travel. */
+/* The type in which sums are computed and sent. */
 static int32_t dpari_mpi_wide(int32_t type)
 {
     return dpari_mpi_is_half(type) ? (int32_t)DPAR_F32 : type;
@@ -392,7 +414,7 @@ static void dpari_mpi_copy(void *to, const void *from, int64_t bytes)
     }
 }
 
-/* n elements of `type` become the wide type, and back. */
+/* Converts n elements of `type` to the wide type. dpari_mpi_narrow converts back. */
 static DPARI_MPI_LOOP void dpari_mpi_widen(int32_t type, void *to, const void *from, int64_t n)
 {
     float *DPARI_MPI_RESTRICT x = (float *)to;
@@ -429,18 +451,18 @@ static void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
     return elements == 0 ? p : (char *)p + dpari_mpi_bytes(type, elements);
 }
 
-/* ==== what there is ==== */
+/* ==== data structures ==== */
 
 typedef struct dpari_mpi_task dpari_mpi_task;
 typedef struct dpari_mpi_ctx dpari_mpi_ctx;
 
-/* Memory of dpar_comm_alloc: right before the address that the caller has. */
+/* Header of memory from dpar_comm_alloc. It is right before the address that the caller has. */
 typedef struct dpari_mpi_memory {
     struct dpari_mpi_memory *before, *after;
     void *base;
 } dpari_mpi_memory;
 
-/* What the communicators split from one share. */
+/* What all communicators that were split from the first one share. */
 typedef struct dpari_mpi_world {
     int32_t communicators;
     int64_t pass;
@@ -448,22 +470,26 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *spare;
     dpar_work *light; /* messages under way that have no task */
     dpari_mpi_memory *memory;
-    int32_t held;         /* MPI still works on what a broken communicator gave it: memory stays */
-    MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
-    int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
+    int32_t held;         /* 1: MPI may still use buffers of a broken communicator, so that no
+                             memory is freed */
+    MPI_Op max, min, sum; /* dpar's own operations, see dpari_mpi_is_own */
+    int64_t at_once;      /* bytes: messages longer than this, up to twice as long, are sent in two
+                             parts; 0 if none are */
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
-    int64_t dealt[2];     /* bytes of a piece up to which all_to_all, and the _v form, go by nodes;
-                             < 0: none do */
-    struct dpari_mpi_ctx *open; /* the newest; the oldest is the one that dpar_mpi_make gave */
+    int64_t dealt[2];     /* bytes of a piece up to which all_to_all [0] and all_to_all_v [1] are
+                             sent by nodes; negative if none are */
+    struct dpari_mpi_ctx *open; /* list of the communicators, the newest first. The oldest is the
+                                   one that dpar_mpi_make returned */
     dpari_ended closed;
-    MPI_Group all;                /* the ranks of the first one, */
-    int32_t *host_of;             /* the node of each, */
-    char (*host)[DPARI_MPI_NAME]; /* their names; NULL: there is but one node */
-    dpar_comm *node; /* all ranks of this one's node: their memory; NULL: there is none, */
-    dpar_why flat;   /* and why */
+    MPI_Group all;                /* the ranks of the first communicator, */
+    int32_t *host_of;             /* the node of each of them, */
+    char (*host)[DPARI_MPI_NAME]; /* and the names of the nodes; NULL if there is only one node */
+    dpar_comm *node; /* all ranks of this rank's node, over shared memory; NULL if there is none */
+    dpar_why flat;   /* the reason if node is NULL */
 } dpari_mpi_world;
 
-/* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
+/* What one rank tells another: "I wait in this call", or, with a negative status, "this
+ * communicator is broken". */
 typedef struct dpari_mpi_note {
     int64_t sequence, count;
     int32_t kind, type, op, root, tag;
@@ -471,7 +497,8 @@ typedef struct dpari_mpi_note {
     char text[200];
 } dpari_mpi_note;
 
-/* To one rank: who does not listen holds up nobody else's. */
+/* A note on its way to one rank. Each rank has its own, so that one that does not receive delays no
+ * other. */
 typedef struct dpari_mpi_letter {
     MPI_Request sent;
     dpari_mpi_note note;
@@ -480,117 +507,122 @@ typedef struct dpari_mpi_letter {
 typedef struct dpari_mpi_record {
     int64_t sequence, count;
     int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE, then how it ended */
+    int32_t state; /* DPAR_MORE while under way, then the status it ended with */
 } dpari_mpi_record;
 
-/* The nodes of a communicator. */
+/* How the ranks of a communicator are distributed over nodes. */
 typedef struct dpari_mpi_levels {
-    dpar_comm *inside; /* this node's ranks, in their order, for the engine alone; NULL: every rank
-                          is alone on its node, or messages carry all */
-    int32_t nodes, node, lanes; /* node: this rank's; lanes: ranks of the smallest one */
-    int32_t even;               /* all nodes have as many ranks, */
-    int32_t in_order;           /* and those of a node follow each other */
-    int32_t *node_of, *lane_of; /* of each rank: its node, and which of that node's ranks it is */
-    int32_t *member;            /* the ranks, node after node, */
-    int32_t *begin;             /* whose first lie there: [nodes + 1] */
-    int32_t *lane;              /* [nodes] the ranks of this one's lane; -1: none */
+    dpar_comm *inside; /* this node's ranks, in their order; only the engine uses it. NULL if every
+                          rank is alone on its node, or messages carry everything */
+    int32_t nodes, node, lanes; /* node: of this rank; lanes: ranks of the smallest node */
+    int32_t even;               /* 1: all nodes have the same number of ranks */
+    int32_t in_order;           /* 1: the ranks of a node are consecutive */
+    int32_t *node_of, *lane_of; /* [size] the rank's node, and its number among that node's ranks */
+    int32_t *member;            /* [size] the ranks, sorted by node */
+    int32_t *begin;             /* [nodes + 1] where each node's ranks begin in member */
+    int32_t *lane;              /* [nodes] the ranks of this rank's lane; -1 where a node has
+                                   none */
 } dpari_mpi_levels;
 
 struct dpari_mpi_ctx {
     dpar_comm comm;
     dpari_mpi_levels level;
     dpari_mpi_world *world;
-    struct dpari_mpi_ctx *older; /* of those that are open in the world */
-    MPI_Comm main, side;         /* the operations; pieces, checks and notes */
+    struct dpari_mpi_ctx *older; /* the next one in world->open */
+    MPI_Comm main, side;         /* main: the operations; side: pieces, checks and notes */
     dpar_mpi_desc options;
     int64_t sequence; /* collectives so far */
     int64_t records;
-    int64_t pass;  /* of the world: a collective that still has steps was met in it */
-    int64_t unfed; /* collectives that still have steps */
+    int64_t pass;  /* the world's pass in which a collective with steps left was last found */
+    int64_t unfed; /* collectives that still have steps to post */
     int32_t tag_most;
-    double listened;
-    dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
-    dpar_why inward;                    /* once it is broken: what the node's ranks are told */
-    dpari_mpi_note *heard;              /* the last of each rank */
-    int32_t *told;                      /* notes that were sent to each rank; NULL: none */
-    int32_t notes, due;                 /* that came here; that are to come before it is closed */
-    dpari_mpi_note last;                /* of those */
+    double listened;                    /* when notes were last read (MPI_Wtime) */
+    dpari_mpi_letter *waiting, *broken; /* [size] notes being sent to each rank */
+    dpar_why inward;                    /* once it is broken: the message for the node's ranks */
+    dpari_mpi_note *heard;              /* [size] the last note of each rank; NULL before the
+                                           first */
+    int32_t *told;                      /* [size] notes sent to each rank; NULL before the first */
+    int32_t notes, due;                 /* received; to be received before it is closed */
+    dpari_mpi_note last;                /* where the remaining ones are received on closing */
     void *scratch;                      /* kept for the next task */
     int64_t scratch_bytes;
-    const void **rows; /* one a rank */
+    const void **rows; /* [size] scratch for the addresses of a reduction's input */
     dpari_mpi_record ring[DPARI_MPI_RING];
 };
 
-/* One request's side of a message. */
+/* The message that belongs to one request. */
 typedef struct dpari_mpi_piece {
-    MPI_Datatype type; /* the base type, and the derived one to be freed */
-    MPI_Datatype big;
-    int64_t expect;        /* elements; -1: nothing is received */
-    int64_t before, whole; /* of a message in two: those of the part before, those of both; whole
-                              -1: it may have fewer than expected */
+    MPI_Datatype type;     /* the base type */
+    MPI_Datatype big;      /* the derived type to be freed, or MPI_DATATYPE_NULL */
+    int64_t expect;        /* elements to be received; -1 if it is no receive */
+    int64_t before, whole; /* elements: of the part before this one if a message is sent in two
+                              parts, and of both together. whole is -1 if fewer than expected may
+                              arrive */
     int32_t peer;
-    char none; /* where a message that should have been empty goes */
+    char none; /* receives the byte of a message that should have been empty */
 } dpari_mpi_piece;
 
+/* The paths of a task. Those before DPARI_MPI_WITHIN may use MPI's blocking calls. */
 enum {
-    DPARI_MPI_MOVE,            /* one call of MPI */
+    DPARI_MPI_MOVE,            /* one collective of MPI that moves data */
     DPARI_MPI_MESSAGE,         /* send, recv */
-    DPARI_MPI_EXCHANGE,        /* the _v forms that move */
-    DPARI_MPI_PIECES,          /* reductions to one or all: MPI's, in pieces below the limit */
-    DPARI_MPI_STAGED,          /* the same in f32 */
-    DPARI_MPI_SCATTER,         /* reduce_scatter(_v): MPI's */
-    DPARI_MPI_SCATTER_STAGED,  /* in f32, or past the limit */
-    DPARI_MPI_GATHERED,        /* rank order, small: all gathered */
-    DPARI_MPI_DOUBLING,        /* all-reduce, small: pairs, then pairs of pairs */
-    DPARI_MPI_ORDERED,         /* rank order, to one or all: each rank a piece */
-    DPARI_MPI_ORDERED_SCATTER, /* rank order, reduce_scatter(_v) */
-    DPARI_MPI_WITHIN,          /* all in the node's memory */
-    DPARI_MPI_LEVELS,          /* in nodes and between them */
-    DPARI_MPI_TRADES,          /* the same between ranks: what moves, a barrier */
+    DPARI_MPI_EXCHANGE,        /* the _v forms that move data: a message for each pair of ranks */
+    DPARI_MPI_PIECES,          /* MPI's reduce or all-reduce, in pieces below the count limit */
+    DPARI_MPI_STAGED,          /* the same for 16-bit floats, converted to f32 */
+    DPARI_MPI_SCATTER,         /* MPI's reduce_scatter(_v) */
+    DPARI_MPI_SCATTER_STAGED,  /* the same in f32, or beyond the count limit */
+    DPARI_MPI_GATHERED,        /* small reduction in rank order: the whole input is gathered */
+    DPARI_MPI_DOUBLING,        /* small all-reduce by recursive doubling */
+    DPARI_MPI_ORDERED,         /* reduce or all-reduce in rank order: each rank adds one piece */
+    DPARI_MPI_ORDERED_SCATTER, /* reduce_scatter(_v) in rank order */
+    DPARI_MPI_WITHIN,          /* everything in the node's memory */
+    DPARI_MPI_LEVELS,          /* in the nodes, between them, and in the nodes again */
+    DPARI_MPI_TRADES,          /* a barrier, or moved data, by messages between all ranks */
     DPARI_MPI_DEALS            /* all_to_all_v by nodes */
 };
 enum { DPARI_MPI_FIRST, DPARI_MPI_BETWEEN, DPARI_MPI_LAST }; /* task->level */
 enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_RUNNING };
 
-/* An operation under way: posts requests, and when they are done the next ones. */
+/* An operation under way. It posts requests, and when these are done the next ones. */
 struct dpari_mpi_task {
     dpari_mpi_task *before, *after;
     dpari_mpi_ctx *ctx;
-    dpar_work *work; /* NULL: run */
+    dpar_work *work; /* NULL if the caller waits for it at once */
     dpar_call call;
     int64_t sequence;
     int32_t path, phase, finished;
     dpar_status status;
-    int32_t block;       /* call MPI's blocking functions */
-    int32_t last;        /* nothing is posted after what is under way */
-    int32_t feeding;     /* counted in ctx->unfed */
-    int32_t posted;      /* a step was posted and has not landed */
-    int32_t cut;         /* some of its messages go in two */
-    const int32_t *peer; /* what trades: these ranks; NULL: all, */
-    int32_t ranks, me;   /* so many, this one among them, */
-    const void *in;      /* with this, which may be `out` */
+    int32_t block;       /* 1: MPI's blocking functions are called */
+    int32_t last;        /* 1: nothing is posted after what is under way */
+    int32_t feeding;     /* 1: counted in ctx->unfed */
+    int32_t posted;      /* 1: a step was posted, and its result not yet processed */
+    int32_t cut;         /* 1: some of its messages are sent in two parts */
+    const int32_t *peer; /* the ranks that take part; NULL for all */
+    int32_t ranks, me;   /* how many take part, and this rank's number among them */
+    const void *in;      /* what they reduce or move; may be `out` */
     void *out;
     int64_t elements;
     int32_t op;
-    int32_t sharing;    /* rank order: pieces are on their way back */
-    int32_t round;      /* doubling, trees */
-    dpar_work inside;   /* an operation of the node's memory, */
-    int32_t inside_on;  /* under way */
-    int32_t level, leg; /* the next one */
-    int32_t ended;      /* all between nodes is posted */
-    int64_t *pieces;    /* of the node's ranks: counts, begins */
-    int32_t half;       /* a sum of this type goes by level as f32: what it goes in, */
-    float *wide;
-    void *half_out; /* and where its result comes to */
-    char *aside;    /* all_to_all_v in place: what is sent */
-    int32_t told;
-    double since, next_note;
-    double looked;           /* at the clock, last; 0: not yet */
+    int32_t sharing;         /* rank order, 1: the reduced pieces are sent back */
+    int32_t round;           /* of recursive doubling and of trees */
+    dpar_work inside;        /* an operation in the node's memory, */
+    int32_t inside_on;       /* and 1 while it is under way */
+    int32_t level, leg;      /* the next step: FIRST, BETWEEN or LAST, and which part of it */
+    int32_t ended;           /* 1: everything between the nodes is posted */
+    int64_t *pieces;         /* counts and beginnings of the pieces of the node's ranks */
+    int32_t half;            /* the type of a sum of 16-bit floats that is computed in f32, or 0; */
+    float *wide;             /* its input and result in f32, */
+    void *half_out;          /* and where its result is stored */
+    char *aside;             /* all_to_all_v in place: copy of the input */
+    int32_t told;            /* 1: the other ranks were told that this rank waits in it */
+    double since, next_note; /* when the wait began (negative if not yet), when the next note is
+                                due */
+    double looked;           /* when the clock was last read; 0 if not yet */
     int64_t number;          /* of the record */
     int64_t at, len;         /* the elements of the step under way */
-    int64_t check[14];       /* kind, type, op, root, count, pieces, tag; and all with the other
-                                sign */
-    dpari_mpi_record *calls; /* of all ranks, after a failed check */
+    int64_t check[14];       /* kind, type, op, root, count, hash of the piece sizes and tag; then
+                                their negatives, so that one maximum gives both bounds */
+    dpari_mpi_record *calls; /* [size] the ranks' calls, after a failed check */
     dpari_mpi_record *record;
     void *memory;
     int64_t memory_bytes;
@@ -614,7 +646,8 @@ static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
     }
 }
 
-/* Sums and products of integers wrap in C when they are unsigned. */
+/* The type as which MPI reduces. Sums and products of integers use unsigned types, which wrap in C.
+ */
 static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 {
     int32_t ordered = op == DPAR_MAX || op == DPAR_MIN;
@@ -665,8 +698,9 @@ static void dpari_mpi_user_sum(void *in, void *inout, int *n, MPI_Datatype *type
     dpari_mpi_user_op(DPAR_SUM, in, inout, *n, *type);
 }
 
-/* MAX and MIN: what a NaN gives is open in MPI, and MPICH 4.0 compares unsigned integers as signed
- * ones. Sums of 8 bits: Open MPI 4.1 saturates where the processor has AVX. */
+/* True if dpar's own operation is used in place of MPI's. For MAX and MIN, MPI does not define the
+ * result of a NaN, and MPICH 4.0 compares unsigned integers as signed ones. Sums of 8 bits saturate
+ * in Open MPI 4.1 on processors with AVX. */
 static int32_t dpari_mpi_is_own(int32_t wide, int32_t op)
 {
     return op == DPAR_MAX || op == DPAR_MIN ||
@@ -683,21 +717,22 @@ static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t o
     }
 }
 
-/* Elements that one reduction may have: MPI hands dpar's own operations an int. */
+/* The most elements that one reduction may have. MPI passes an int to dpar's own operations. */
 static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 {
     return dpari_mpi_is_own(wide, op) && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX
                                                                    : DPARI_MPI_LIMIT;
 }
 
-/* ==== sentences ==== */
+/* ==== messages ==== */
 
-/* The type as the user said it: what goes between nodes may be another. */
+/* The type that the user passed. What is sent between nodes may have another. */
 static int32_t dpari_mpi_said_type(const dpari_mpi_task *t)
 {
-    return t->call.kind == DPAR_CALL_BARRIER ? (int32_t)DPAR_TYPE_NONE
-           : t->half                         ? t->half
-                                             : t->call.type;
+    if (t->call.kind == DPAR_CALL_BARRIER) {
+        return DPAR_TYPE_NONE;
+    }
+    return t->half ? t->half : t->call.type;
 }
 
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
@@ -727,7 +762,7 @@ static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
     }
 }
 
-/* MPI's words for its error code, after what was being done. */
+/* Writes "`doing` failed: MPI says: " and MPI's text for the error code. */
 static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
 {
     char words[MPI_MAX_ERROR_STRING + 1];
@@ -738,7 +773,7 @@ static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
     }
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, doing);
-    dpar_text_put(&t, ": MPI says: ");
+    dpar_text_put(&t, " failed: MPI says: ");
     if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
         words[length] = 0;
         dpar_text_put(&t, words);
@@ -756,17 +791,22 @@ static int dpari_mpi_class(int code)
 
 static dpar_status dpari_mpi_status_of(int code)
 {
-    int kind = dpari_mpi_class(code);
-    return kind == MPI_ERR_TRUNCATE ? (dpar_status)DPAR_E_MISMATCH
-           : kind == MPI_ERR_NO_MEM ? (dpar_status)DPAR_E_MEMORY
+    const int kind = dpari_mpi_class(code);
+    if (kind == MPI_ERR_TRUNCATE) {
+        return DPAR_E_MISMATCH;
+    }
+    if (kind == MPI_ERR_NO_MEM) {
+        return DPAR_E_MEMORY;
+    }
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-           : kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING
-               ? (dpar_status)DPAR_E_PEER
+    if (kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING) {
+        return DPAR_E_PEER;
+    }
 #endif
-               : (dpar_status)DPAR_E_SYSTEM;
+    return DPAR_E_SYSTEM;
 }
 
-/* The name of a rank's node; NULL: all are on one. */
+/* The name of a rank's node, or NULL if all ranks are on one node. */
 static const char *dpari_mpi_host(const dpari_mpi_ctx *c, int32_t rank)
 {
     const dpari_mpi_world *w = c->world;
@@ -822,7 +862,7 @@ static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *c, dpari_mpi_letter *
     return all;
 }
 
-/* Sends `note` without waiting to all others whose letter before it has gone. */
+/* Sends `note`, without waiting, to every other rank that has received the letter before it. */
 static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const dpari_mpi_note *note)
 {
     int32_t r, n = c->comm.size;
@@ -860,7 +900,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *c, int32_t ra
     dpar_text_put(&t, text);
 }
 
-/* Breaks the communicator: the first error stays. tell: the other ranks too. */
+/* Breaks the communicator, unless it is broken already: the first error stays. With `tell` the
+ * other ranks are informed, too. The node's ranks always are, through their memory. */
 static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const char *text, int tell)
 {
     dpari_mpi_note note;
@@ -897,7 +938,7 @@ static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *c, dpar_status status, const 
 }
 
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-/* "..., rank 3 has died", of those that MPI knows of. */
+/* Appends ", rank 3 has died" for up to 8 ranks that MPI knows to have failed. */
 static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
 {
     const dpar_why said = *why;
@@ -920,7 +961,8 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
 }
 #endif
 
-/* A failed call of MPI, while `task` was under way (NULL: `doing` says what was). */
+/* Breaks the communicator because a call of MPI failed: while `task` was under way, or, if it is
+ * NULL, while doing what `doing` names. */
 static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task, const char *doing,
                                     int code)
 {
@@ -941,6 +983,7 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task
     return dpari_mpi_break(c, dpari_mpi_status_of(code), why.text, 1);
 }
 
+/* Stores a note of another rank, or breaks the communicator if it reports that. */
 static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
 {
     dpar_why why;
@@ -957,7 +1000,7 @@ static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
     }
 }
 
-/* Reads the notes that are there. */
+/* Reads the notes that have arrived. */
 static void dpari_mpi_listen(dpari_mpi_ctx *c)
 {
     dpari_mpi_note note;
@@ -979,7 +1022,7 @@ static void dpari_mpi_listen(dpari_mpi_ctx *c)
     }
 }
 
-/* Who was heard waiting up to `sequence` may be past that by now. */
+/* Discards notes about collectives up to `sequence`: their senders may have passed these by now. */
 static void dpari_mpi_forget(dpari_mpi_ctx *c, int64_t sequence)
 {
     int32_t r;
@@ -990,7 +1033,7 @@ static void dpari_mpi_forget(dpari_mpi_ctx *c, int64_t sequence)
     }
 }
 
-/* Was `rank` heard waiting in the same call? */
+/* True if `rank` has reported that it waits in the same call. */
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
 {
     const dpari_mpi_note *h = t->ctx->heard == NULL ? NULL : &t->ctx->heard[rank];
@@ -1015,8 +1058,7 @@ static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
     return r;
 }
 
-/* Of two calls that are not the same: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1".
- */
+/* Writes two calls that differ: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1". */
 static void dpari_mpi_put_calls(dpar_text *t, const dpari_mpi_ctx *c, int32_t first,
                                 const dpari_mpi_record *a, int32_t second,
                                 const dpari_mpi_record *b)
@@ -1030,8 +1072,8 @@ static void dpari_mpi_put_calls(dpar_text *t, const dpari_mpi_ctx *c, int32_t fi
     dpari_mpi_describe_record(t, b);
 }
 
-/* Breaks the communicator where a rank was heard waiting in another collective that is as many
- * after the first as this one. */
+/* Breaks the communicator if a rank has reported that its collective of the same number is another
+ * one than this task's. */
 static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -1064,7 +1106,9 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
     }
 }
 
-/* "1, 3"; at most 8 of them. Those not heard of with their nodes: "1 on n1, 2, 3 on n2". */
+/* Writes the ranks that wait in the same call ("1, 3"), or without `waiting` those that have
+ * reported nothing, with their nodes ("1 on n1, 2, 3 on n2"). At most 8 of them. Returns how many
+ * there are. */
 static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int32_t waiting)
 {
     const dpari_mpi_ctx *c = task->ctx;
@@ -1097,7 +1141,7 @@ static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int
     return n;
 }
 
-/* The first rank that waits somewhere else. */
+/* Writes the call of the first rank that waits in another one. */
 static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
 {
     const dpari_mpi_ctx *c = task->ctx;
@@ -1114,6 +1158,7 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
     }
 }
 
+/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
 static dpar_status dpari_mpi_late(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *c = task->ctx;
@@ -1125,16 +1170,16 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
     dpari_text_int(&t, c->comm.size);
-    dpar_text_put(&t, ": not done after ");
+    dpar_text_put(&t, ": not finished after ");
     dpari_text_real(&t, c->comm.timeout_s, 3);
     dpar_text_put(&t, " s; ");
     if (c->comm.size > DPARI_MPI_RANKS_TOLD) {
         dpar_text_put(&t, "MPI cannot tell which rank is missing");
     } else {
-        dpar_text_put(&t, "not heard of ranks: ");
+        dpar_text_put(&t, "nothing heard from ranks: ");
         dpari_mpi_put_ranks(&t, task, 0);
         if (!dpari_kind_sends(task->call.kind)) {
-            dpar_text_put(&t, "; waiting too: ");
+            dpar_text_put(&t, "; also waiting in it: ");
             dpari_mpi_put_ranks(&t, task, 1);
         }
         dpari_mpi_put_elsewhere(&t, task);
@@ -1142,14 +1187,16 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     return dpari_mpi_break(c, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* Elements of the first part of messages that go in two: no other message has as many. */
+/* Elements of the first part of a message that is sent in two parts; no whole message has as many.
+ * -1 if no messages are. */
 static int64_t dpari_mpi_first_of(const dpari_mpi_task *t)
 {
     return t->ctx->world->at_once > 0 ? t->ctx->world->at_once / dpar_type_bytes(t->call.type) + 1
                                       : -1;
 }
 
-/* A message of another length: got < 0 when it was longer than expected. */
+/* Breaks the communicator because a message has another length. got is negative if it was longer
+ * than expected. */
 static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, int64_t expected)
 {
     dpar_why why;
@@ -1173,11 +1220,12 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
+/* Tells the other ranks that this rank waits in the task's call. */
 static void dpari_mpi_announce(dpari_mpi_task *task)
 {
     dpari_mpi_note note;
     memset(&note, 0, sizeof note);
-    note.sequence = task->sequence + 1; /* 0: nothing was heard */
+    note.sequence = task->sequence + 1; /* 0 marks a rank that reported nothing */
     note.kind = task->call.kind;
     note.type = dpari_mpi_said_type(task);
     note.op = task->call.op;
@@ -1200,7 +1248,8 @@ static void dpari_mpi_release_pieces(dpari_mpi_task *t)
     t->requests = 0;
 }
 
-/* Room for n messages, which may go in two; 0 when there is no memory. */
+/* Provides space for n messages, each of which may be sent in two parts. Returns 0 without memory.
+ */
 static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
@@ -1209,7 +1258,7 @@ static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
     if (n <= t->room) {
         return 1;
     }
-    memory = (char *)malloc((size_t)n * one + 64); /* the widest first: all stay aligned */
+    memory = (char *)malloc((size_t)n * one + 64); /* the widest type first keeps all aligned */
     if (memory == NULL) {
         return 0;
     }
@@ -1223,6 +1272,7 @@ static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
     return 1;
 }
 
+/* Appends a request to the task's. dpari_mpi_last_request returns its address. */
 static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *t, int32_t peer)
 {
     dpari_mpi_piece *p = &t->piece[t->requests];
@@ -1241,7 +1291,7 @@ static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *t)
     return &t->request[t->requests - 1];
 }
 
-/* Temporary memory of a task: the communicator's, when no other task has it. */
+/* Temporary memory of a task: the communicator's if no other task has it, otherwise allocated. */
 static void *dpari_mpi_scratch(dpari_mpi_task *t, int64_t bytes)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -1261,6 +1311,7 @@ static void *dpari_mpi_scratch(dpari_mpi_task *t, int64_t bytes)
     return t->memory;
 }
 
+/* Gives it back to the communicator, which keeps the largest up to 64 MiB. */
 static void dpari_mpi_return_scratch(dpari_mpi_task *t)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -1292,6 +1343,7 @@ static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *w)
     return t;
 }
 
+/* Frees what a task allocated, and keeps it for the next operation. */
 static void dpari_mpi_give(dpari_mpi_task *t)
 {
     dpari_mpi_world *w = t->ctx->world;
@@ -1339,7 +1391,7 @@ static void dpari_mpi_unlink(dpari_mpi_task *t)
     }
 }
 
-/* All its steps are posted: the next collective may begin. */
+/* All steps of the task are posted, so that the next collective may begin. */
 static void dpari_mpi_fed(dpari_mpi_task *t)
 {
     if (t->feeding) {
@@ -1348,7 +1400,8 @@ static void dpari_mpi_fed(dpari_mpi_task *t)
     }
 }
 
-/* Receives that nobody will send to any more are taken back; sends and collectives cannot be. */
+/* Cancels the receives of a task that failed, because nobody will send to them any more. Sends and
+ * collectives cannot be cancelled. */
 static void dpari_mpi_take_back(dpari_mpi_task *t)
 {
     int32_t i, held = 0;
@@ -1364,7 +1417,7 @@ static void dpari_mpi_take_back(dpari_mpi_task *t)
     }
 }
 
-/* Ends a task. What MPI still works on keeps its memory for ever. */
+/* Ends a task. If MPI still works on one of its requests, the task's memory is never freed. */
 static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
 {
     int32_t held;
@@ -1373,7 +1426,7 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
     if (t->requests > 0) {
         dpari_mpi_take_back(t);
     }
-    if (t->inside_on) { /* broken: it ends at once */
+    if (t->inside_on) { /* the abort makes the wait return at once */
         dpar_comm_abort(t->ctx->level.inside, status, t->ctx->inward.text);
         (void)dpar_wait(&t->inside);
         t->inside_on = 0;
@@ -1397,13 +1450,14 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
 
 /* ==== calls of MPI ==== */
 
-/* Posts, or calls to the end, as the task wants it. */
+/* Calls the blocking or the posting form of a function of MPI, as the task wants it. */
 #define DPARI_MPI_DO(t, blocking, posting, ...)                                                    \
     ((t)->block                                                                                    \
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
 
-/* One element that holds n of `base`: blocks of the limit and a rest. */
+/* Makes a type of which one element holds n of `base`: blocks of DPARI_MPI_LIMIT and a remainder.
+ */
 static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_Datatype *big)
 {
     MPI_Datatype part[2];
@@ -1424,8 +1478,8 @@ static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_D
     return code == MPI_SUCCESS ? MPI_Type_commit(big) : code;
 }
 
-/* How n elements of b bytes go in one call whose ranks move `total` elements. The derived type, if
- * there is one, is freed with the task's last piece. */
+/* Chooses type and count with which n elements of b bytes are sent in one call whose ranks move
+ * `total` elements together. A derived type is freed by dpari_mpi_release_pieces. */
 static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
                            MPI_Datatype *type, dpari_mpi_count *count)
 {
@@ -1463,7 +1517,8 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
     if (code != MPI_SUCCESS) {
         return code;
     }
-    if (n == 0) { /* one byte more: Intel MPI 2021 takes a short message for an empty one */
+    if (n == 0) { /* with one byte of space, because Intel MPI 2021 takes a short message for an
+                     empty one */
         type = MPI_BYTE;
         count = 1;
         to = &p->none;
@@ -1473,16 +1528,16 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(t));
 }
 
-/* Elements of the first part of a message that goes in two; 0: it does not. Both ends see the same.
- * That part is a little longer than what goes whole, and so has a length that no whole message has:
- * ends that do not agree on the count meet one that they did not expect. */
+/* Elements of the first part if a message of n elements is sent in two parts, otherwise 0. Both
+ * ends compute the same. The first part is a little longer than the longest whole message, so that
+ * ends which do not agree on the count always receive a length that they did not expect. */
 static int64_t dpari_mpi_first_part(const dpari_mpi_task *t, int64_t n)
 {
     const int64_t bytes = dpari_mpi_bytes(t->call.type, n), at_once = t->ctx->world->at_once;
     return bytes > at_once && bytes <= 2 * at_once ? dpari_mpi_first_of(t) : 0;
 }
 
-/* Messages: pieces on `side`, send and recv on `main`. */
+/* Sends one message, in two parts if that is faster. */
 static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
                                 const void *from, int64_t n)
 {
@@ -1492,10 +1547,11 @@ static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
         t->cut = 1;
         code = dpari_mpi_send_one(t, comm, tag, to, from, first);
     }
-    return code != MPI_SUCCESS
-               ? code
-               : dpari_mpi_send_one(t, comm, tag, to, dpari_mpi_past(from, t->call.type, first),
-                                    n - first);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    return dpari_mpi_send_one(t, comm, tag, to, dpari_mpi_past(from, t->call.type, first),
+                              n - first);
 }
 
 static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
@@ -1517,9 +1573,10 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
     return code;
 }
 
-/* The sender's i-th message to a rank in one operation is the receiver's i-th from there, and the
- * operations of a communicator are posted in the same order: the tag only keeps errors apart. What
- * belongs to another collective, or to one with another tag, is not taken for a piece. */
+/* The tag of an operation's pieces. Correct programs would not need it: the sender's i-th message
+ * to a rank in one operation is the receiver's i-th from there, and the operations of a
+ * communicator are posted in the same order. The tag makes sure that, after a mismatched call, a
+ * message of another collective, or of one with another user's tag, is not taken for a piece. */
 static int dpari_mpi_piece_tag(const dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
@@ -1545,7 +1602,7 @@ static int dpari_mpi_all_to_all(dpari_mpi_task *t, MPI_Datatype type, dpari_mpi_
 {
     const dpar_call *call = &t->call;
     const void *in = call->in;
-    if (in == call->out) { /* MPI_IN_PLACE would be another algorithm than other ranks' */
+    if (in == call->out) { /* MPI_IN_PLACE could select another algorithm than on other ranks */
         int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ctx->comm.size);
         void *copy = dpari_mpi_scratch(t, bytes);
         if (copy == NULL) {
@@ -1558,6 +1615,7 @@ static int dpari_mpi_all_to_all(dpari_mpi_task *t, MPI_Datatype type, dpari_mpi_
                         t->ctx->main);
 }
 
+/* Runs a barrier, or a collective that moves pieces of one size, as one call of MPI. */
 static int dpari_mpi_move(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
@@ -1581,7 +1639,7 @@ static int dpari_mpi_move(dpari_mpi_task *t)
     if (call->kind == DPAR_CALL_BROADCAST) {
         code = DPARI_MPI_DO(t, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root, c->main);
     } else if (call->kind == DPAR_CALL_ALL_GATHER) {
-        /* in place on all ranks, see dpari_mpi_input */
+        /* MPI_IN_PLACE on all ranks, because MPI wants it on all or on none */
         dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
                        dpari_mpi_bytes(call->type, call->count));
         code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out, n,
@@ -1621,7 +1679,7 @@ static int dpari_mpi_message(dpari_mpi_task *t)
     return dpari_mpi_recv_piece(t, t->ctx->main, call->tag, call->root, call->out, call->count);
 }
 
-/* ==== the _v forms that move: a message for each pair ==== */
+/* ==== the _v forms that move data: a message for each pair of ranks ==== */
 
 static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
 {
@@ -1633,13 +1691,13 @@ static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* all_to_all_v in place: bytes of the pieces to be sent. */
+/* Bytes of the pieces that an all_to_all_v sends. */
 static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *t)
 {
     return dpari_mpi_bytes(t->call.type, dpari_mpi_sum(t->call.in_count, t->ctx->comm.size));
 }
 
-/* These, one after the other, in `copy`; 0 when it is NULL. */
+/* Copies these pieces to `copy`, for an all_to_all_v in place. Returns 0 if it is NULL. */
 static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
 {
     dpar_call *call = &t->call;
@@ -1661,24 +1719,29 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
     return 1;
 }
 
-/* What this rank sends to, and gets from, each rank: all, or the root alone. */
+/* True if this rank sends to rank r. Only the root sends in a scatter, and only to the root is sent
+ * in a gather. dpari_mpi_gets_from is the same for receiving. */
 static int32_t dpari_mpi_sends_to(const dpari_mpi_task *t, int32_t r)
 {
     const dpar_call *call = &t->call;
-    return call->kind == DPAR_CALL_GATHER    ? r == call->root
-           : call->kind == DPAR_CALL_SCATTER ? t->ctx->comm.rank == call->root
-                                             : 1;
+    switch (call->kind) {
+    case DPAR_CALL_GATHER: return r == call->root;
+    case DPAR_CALL_SCATTER: return t->ctx->comm.rank == call->root;
+    default: return 1;
+    }
 }
 
 static int32_t dpari_mpi_gets_from(const dpari_mpi_task *t, int32_t r)
 {
     const dpar_call *call = &t->call;
-    return call->kind == DPAR_CALL_SCATTER  ? r == call->root
-           : call->kind == DPAR_CALL_GATHER ? t->ctx->comm.rank == call->root
-                                            : 1;
+    switch (call->kind) {
+    case DPAR_CALL_SCATTER: return r == call->root;
+    case DPAR_CALL_GATHER: return t->ctx->comm.rank == call->root;
+    default: return 1;
+    }
 }
 
-/* The piece for (or from) rank r: one for all where the kind sends the same to all. */
+/* Elements of the piece that comes from rank r. dpari_mpi_in_piece: of the piece for rank r. */
 static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
 {
     return call->kind == DPAR_CALL_SCATTER ? call->count : call->out_count[r];
@@ -1686,12 +1749,25 @@ static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
 
 static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r)
 {
-    return call->kind == DPAR_CALL_GATHER       ? call->count
-           : call->kind == DPAR_CALL_ALL_GATHER ? call->out_count[rank]
-                                                : call->in_count[r];
+    switch (call->kind) {
+    case DPAR_CALL_GATHER: return call->count;
+    case DPAR_CALL_ALL_GATHER: return call->out_count[rank];
+    default: return call->in_count[r];
+    }
 }
 
-/* Posts the receives; *mine, *own: where the piece from this rank itself goes, and its elements. */
+/* Where piece r begins, in elements: with `one` there is a single piece, at 0; without a list of
+ * beginnings the pieces follow each other, and `next` is the sum of those before. */
+static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t r, int64_t next)
+{
+    if (one) {
+        return 0;
+    }
+    return first != NULL ? first[r] : next;
+}
+
+/* Posts the receives. *mine and *own become the place of this rank's piece for itself, and its
+ * elements. */
 static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
 {
     const dpar_call *call = &t->call;
@@ -1703,7 +1779,7 @@ static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
             continue;
         }
         n = dpari_mpi_out_piece(call, r);
-        begin = one ? 0 : call->out_first != NULL ? call->out_first[r] : next;
+        begin = dpari_mpi_piece_begin(one, call->out_first, r, next);
         next += n;
         if (r == t->ctx->comm.rank) {
             *mine = dpari_mpi_at(call->out, call->type, begin);
@@ -1738,7 +1814,7 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
             continue;
         }
         n = dpari_mpi_in_piece(call, c->comm.rank, r);
-        begin = one ? 0 : call->in_first != NULL ? call->in_first[r] : next;
+        begin = dpari_mpi_piece_begin(one, call->in_first, r, next);
         next += n;
         from = dpari_mpi_past(call->in, call->type, begin);
         if (r == c->comm.rank && n != own) {
@@ -1761,7 +1837,8 @@ static int32_t dpari_mpi_has_result(const dpari_mpi_task *t)
     return t->call.kind != DPAR_CALL_REDUCE || t->ctx->comm.rank == t->call.root;
 }
 
-/* n elements of the wide type from `in` (may be `out`) to `out` on all ranks or the root. */
+/* Reduces n elements of the wide type from `in`, which may be `out`, to `out` on all ranks or on
+ * the root. */
 static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, int64_t n)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -1777,7 +1854,7 @@ static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, i
                         (dpari_mpi_count)n, type, op, t->call.root, c->main);
 }
 
-/* The next block of at most `most` elements. */
+/* Goes on to the next block, of at most `most` elements. */
 static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
 {
     t->at += t->len;
@@ -1785,10 +1862,11 @@ static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
     t->last = t->at + t->len >= count;
 }
 
-/* All-reduce: MPI wants MPI_IN_PLACE of all ranks or of none, while dpar's ranks need not agree.
- * Open MPI takes twice the time for it (1 MiB): none there, what is in place is copied. MPICH and
- * those made of it begin by a copy to `out` anyhow: all there. Reduce: none, because MPICH 4.0
- * crashes at it in MPI_Reduce. */
+/* The input to pass to MPI. For an all-reduce MPI wants MPI_IN_PLACE on all ranks or on none, while
+ * the ranks of dpar may differ. Open MPI takes twice as long with it (at 1 MiB), so that there no
+ * rank uses it, and an input in place is copied. MPICH, and the MPIs derived from it, begin with a
+ * copy to `out` in any case, so that there all ranks use it. A reduce never uses it, because MPICH
+ * 4.0 crashes in MPI_Reduce. Returns NULL without memory. */
 static const void *dpari_mpi_input(dpari_mpi_task *t, const void *in, void *out)
 {
     int64_t bytes = dpari_mpi_bytes(t->call.type, t->len);
@@ -1835,7 +1913,7 @@ static int64_t dpari_mpi_stage(const dpari_mpi_task *t)
     return dpari_least(t->call.count, dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
 }
 
-/* Where the sum of a block comes: over the block, or behind it. */
+/* Where the sum of a block is stored: behind the block for a reduce, otherwise over it. */
 static float *dpari_mpi_staged_sum(const dpari_mpi_task *t)
 {
     return (float *)t->memory + (t->call.kind == DPAR_CALL_REDUCE ? dpari_mpi_stage(t) : 0);
@@ -1890,13 +1968,13 @@ static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
     return call->variable_counts ? dpari_mpi_sum(call->in_count, n) : call->count * n;
 }
 
-/* How many elements of a piece that has `piece` lie in the block [at, at + len). */
+/* How many elements of a piece of `piece` elements are in the block [at, at + len). */
 static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
 {
     return piece <= at ? 0 : dpari_least(piece - at, len);
 }
 
-/* counts[r] of the block under way. */
+/* Fills t->counts with each piece's elements in the block under way. Returns 0 without memory. */
 static int32_t dpari_mpi_block_counts(dpari_mpi_task *t)
 {
     int32_t r, n = t->ctx->comm.size;
@@ -1924,7 +2002,8 @@ static int dpari_mpi_scatter_call(dpari_mpi_task *t, const void *in, void *out)
                         (dpari_mpi_count)t->len, type, op, c->main);
 }
 
-/* In place the result goes to memory of the task first: MPI's in place lies elsewhere. */
+/* True if the result lies within the input. It is then computed in memory of the task and copied,
+ * because MPI's in-place form stores it elsewhere. */
 static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *t)
 {
     const char *in = (const char *)t->call.in, *out = (const char *)t->call.out;
@@ -1963,7 +2042,8 @@ static void dpari_mpi_scatter_land(dpari_mpi_task *t)
     }
 }
 
-/* Blocks of each piece, packed in the wide type; the result behind them. */
+/* Elements of one block of each piece. The scratch memory holds these blocks, packed and in the
+ * wide type, and the result behind them. */
 static int64_t dpari_mpi_staged_block(const dpari_mpi_task *t)
 {
     int32_t n = t->ctx->comm.size;
@@ -2012,7 +2092,7 @@ static void dpari_mpi_scatter_staged_land(dpari_mpi_task *t)
 
 /* ==== reductions in rank order ==== */
 
-/* Of a reduction: what each of the ranks that trade has, and which they are. */
+/* Sets which ranks take part in the next step (peer, ranks, me), and what they reduce or move. */
 static void dpari_mpi_among(dpari_mpi_task *t, const int32_t *peer, int32_t ranks, int32_t me,
                             const void *in, void *out, int64_t elements)
 {
@@ -2026,7 +2106,7 @@ static void dpari_mpi_among(dpari_mpi_task *t, const int32_t *peer, int32_t rank
     t->sharing = t->round = 0;
 }
 
-/* out[n] becomes row 0 op row 1 op ...; the rows, in memory of the task, lie `stride` elements
+/* Computes row 0 op row 1 op ... into out[n]. The rows are in memory of the task, `stride` elements
  * apart. */
 static void dpari_mpi_reduce_rows(dpari_mpi_task *t, void *out, int64_t stride, int64_t n)
 {
@@ -2038,8 +2118,8 @@ static void dpari_mpi_reduce_rows(dpari_mpi_task *t, void *out, int64_t stride, 
     dpari_kern_reduce(&out, 1, rows, t->ranks, n, t->call.type, t->op, 0);
 }
 
-/* Gets `gets` elements from the r-th that trades and gives it `gives`; nothing is posted for none.
- */
+/* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives` to
+ * it; nothing for 0 elements. */
 static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets, const void *from,
                            int64_t gives)
 {
@@ -2054,15 +2134,15 @@ static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets,
     return code;
 }
 
-/* Does a small all-reduce go as messages of each rank to each? MPI's own that are posted take 1.3
- * to 5 times as long. */
+/* True if each rank sends a message to each other one in a small all-reduce. MPI's own posted
+ * collectives take 1.3 to 5 times as long. */
 static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *t)
 {
     return t->call.kind != DPAR_CALL_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
 }
 
-/* Each gives each n elements, those at `step` times its number of `from`; what the r-th gives comes
- * to row place[r] (NULL: r) of `to`. */
+/* Sends n elements to each rank that takes part, for the r-th those at r * step of `from`, and
+ * receives its n elements into row place[r], or r if place is NULL, of `to`. */
 static int dpari_mpi_trade_each(dpari_mpi_task *t, void *to, const int32_t *place, const void *from,
                                 int64_t step, int64_t n)
 {
@@ -2083,7 +2163,7 @@ static int dpari_mpi_trade_each(dpari_mpi_task *t, void *to, const int32_t *plac
     return code;
 }
 
-/* A small one: the whole input of all ranks comes to all (to the root). */
+/* Small reduction: sends the whole input of all ranks to all, or to the root, which add it up. */
 static int dpari_mpi_gathered(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
@@ -2113,13 +2193,15 @@ static void dpari_mpi_gathered_land(dpari_mpi_task *t)
     }
 }
 
-/* ---- a small all-reduce of many ranks ----
+/* ---- a small all-reduce of many ranks: recursive doubling ----
  *
- * Of n ranks the first p = 2^k trade what they have with the rank whose number differs in bit 0,
- * then 1, ...: after round i each group of 2^i has its sum. Before that each of the others gives
- * its own to a rank below p, and gets the result from there at the end. Both of a pair add in the
- * order of ranks, so all end with the same bits. */
+ * Let p = 2^k be the largest power of two up to n. In round i the first p ranks exchange their
+ * partial sums with the rank whose number differs in bit i - 1, so that after round i each group of
+ * 2^i has its sum. In round 0 each of the other ranks sends its input to a rank below p, and in
+ * round k + 1 it gets the result from there. Both ranks of a pair add in rank order, so that all
+ * end with the same bits. */
 
+/* k, the logarithm of that power of two. */
 static int32_t dpari_mpi_rounds(int32_t n)
 {
     int32_t k = 0;
@@ -2129,14 +2211,16 @@ static int32_t dpari_mpi_rounds(int32_t n)
     return k;
 }
 
-/* With which it trades in this round; -1: none. *sends, *gets: which of the two. */
+/* The rank with which this one exchanges in this round, or -1. *sends and *gets tell whether it
+ * sends and receives. */
 static int32_t dpari_mpi_partner(const dpari_mpi_task *t, int32_t *sends, int32_t *gets)
 {
     const int32_t k = dpari_mpi_rounds(t->ranks), p = 1 << k, spare = t->me >= p;
     const int32_t first = t->round == 0, last = t->round == k + 1;
-    const int32_t other = spare           ? t->me - p
-                          : first || last ? t->me + p
-                                          : t->me ^ 1 << (t->round - 1);
+    int32_t other = t->me - p;
+    if (!spare) {
+        other = first || last ? t->me + p : t->me ^ 1 << (t->round - 1);
+    }
     *sends = spare ? first : !first;
     *gets = spare ? last : !last;
     return other < t->ranks && (!spare || first || last) ? other : -1;
@@ -2158,9 +2242,10 @@ static int dpari_mpi_doubling(dpari_mpi_task *t)
     t->last = t->round == k + (spare > 0);
     other = dpari_mpi_partner(t, &sends, &gets);
     to = t->round == k + 1 ? t->out : to;
-    return other < 0 ? MPI_SUCCESS
-                     : dpari_mpi_trade(t, other, to, gets ? t->elements : 0, t->out,
-                                       sends ? t->elements : 0);
+    if (other < 0) {
+        return MPI_SUCCESS;
+    }
+    return dpari_mpi_trade(t, other, to, gets ? t->elements : 0, t->out, sends ? t->elements : 0);
 }
 
 static void dpari_mpi_doubling_land(dpari_mpi_task *t)
@@ -2182,19 +2267,20 @@ static void dpari_mpi_doubling_land(dpari_mpi_task *t)
 
 /* ---- a large reduction: each rank adds a piece ---- */
 
-/* Where the piece of the r-th of n begins, of a block of `len`. */
+/* Where piece r begins if a block of `len` elements is cut into n pieces. */
 static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 {
     return r >= n ? len : len / n * r + dpari_least(r, len % n);
 }
 
-/* The block's rows of this rank's piece lie `stride` apart; behind them room for the result. */
+/* Distance, in elements, of the ranks' versions of this rank's piece in the scratch memory. Behind
+ * them there is space for the result. */
 static int64_t dpari_mpi_stride(const dpari_mpi_task *t)
 {
     return t->len / t->ranks + 1;
 }
 
-/* Where this rank's reduced piece of the block lies. */
+/* Where this rank's reduced piece of the block is stored. */
 static void *dpari_mpi_ordered_result(const dpari_mpi_task *t)
 {
     if (dpari_mpi_has_result(t)) {
@@ -2203,7 +2289,7 @@ static void *dpari_mpi_ordered_result(const dpari_mpi_task *t)
     return dpari_mpi_at(t->memory, t->call.type, dpari_mpi_stride(t) * t->ranks);
 }
 
-/* First half of a block: each rank gets all ranks' versions of its piece. */
+/* First half of a block: each rank receives all ranks' versions of its piece. */
 static int dpari_mpi_ordered_out(dpari_mpi_task *t)
 {
     const int32_t n = t->ranks, type = t->call.type;
@@ -2223,7 +2309,7 @@ static int dpari_mpi_ordered_out(dpari_mpi_task *t)
     return code;
 }
 
-/* Second half: the reduced pieces go to all, or to the root. */
+/* Second half: the reduced pieces are sent to all ranks, or to the root. */
 static int dpari_mpi_ordered_back(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
@@ -2312,12 +2398,13 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
 
 /* ==== in the node's memory, and between nodes ====
  *
- * What a node's ranks do among themselves they do through its memory; between nodes the i-th ranks
- * of all of them are a lane, and each lane carries its part, so that all ports and cores work. What
- * is small goes by the first lane alone. An operation is up to three steps: FIRST in the nodes,
- * BETWEEN them, LAST in the nodes; several legs each. */
+ * The ranks of a node communicate through its memory. Between nodes the i-th ranks of all nodes
+ * form a lane, and each lane carries its part of the data, so that all ports and cores work. Small
+ * operations are carried by the first lane only. An operation has up to three steps: FIRST in the
+ * nodes, BETWEEN them, and LAST in the nodes. Each of these may have several legs. */
 
-/* A rank that breaks the communicator says why by a letter, too; that may come a moment later. */
+/* Waits a moment for the note of a rank that broke the communicator, because it has the reason. It
+ * may arrive a little later than the failure in the node's memory. */
 static void dpari_mpi_hear_why(dpari_mpi_ctx *c)
 {
     const double until = MPI_Wtime() + 0.05;
@@ -2327,7 +2414,8 @@ static void dpari_mpi_hear_why(dpari_mpi_ctx *c)
     }
 }
 
-/* An operation of the node's memory has failed, with a sentence in the numbers of ctx. */
+/* An operation in the node's memory has failed. Its message has the rank numbers of ctx already
+ * (dpari_group_call). */
 static void dpari_mpi_inside_failed(dpari_mpi_task *t)
 {
     dpari_mpi_hear_why(t->ctx);
@@ -2356,7 +2444,8 @@ static int32_t dpari_mpi_inside_done(dpari_mpi_task *t)
     return status == DPAR_OK;
 }
 
-/* The whole call there: a message within the node, or all ranks share its memory. */
+/* Runs the whole call in the node's memory: a message within the node, or any call if all ranks are
+ * on one node. */
 static int dpari_mpi_within(dpari_mpi_task *t)
 {
     dpar_call call = t->call;
@@ -2364,12 +2453,12 @@ static int dpari_mpi_within(dpari_mpi_task *t)
     if (dpari_kind_sends(call.kind)) {
         call.root = t->ctx->level.lane_of[call.root];
     } else if (call.kind == DPAR_CALL_BARRIER) {
-        call.root = 0; /* of a split */
+        call.root = 0; /* the barrier of a split has DPARI_SPLIT here */
     }
     return dpari_mpi_post_inside(t, &call);
 }
 
-/* A step there: of the task's type and op. */
+/* The call for a step in the node's memory, with the task's type and op. */
 static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *t, int32_t kind, const void *in,
                                        void *out, int64_t count)
 {
@@ -2387,6 +2476,7 @@ static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *t, int32_t kind, co
 
 /* ---- the parts of lanes ---- */
 
+/* True if one lane carries everything. A broadcast has a limit 4 times as high as an all-reduce. */
 static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
 {
     const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count);
@@ -2394,7 +2484,7 @@ static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
            bytes < (t->call.kind == DPAR_CALL_BROADCAST ? 4 : 1) * t->ctx->world->lanes_from;
 }
 
-/* How many lanes carry parts of the call's array, and this rank's. */
+/* The number of lanes that carry parts of the call's array. dpari_mpi_lane: this rank's lane. */
 static int32_t dpari_mpi_carriers(const dpari_mpi_task *t)
 {
     return dpari_mpi_by_first(t) ? 1 : t->ctx->level.lanes;
@@ -2405,7 +2495,8 @@ static int32_t dpari_mpi_lane(const dpari_mpi_task *t)
     return t->path == DPARI_MPI_LEVELS ? t->ctx->level.inside->rank : 0;
 }
 
-/* Does a broadcast's root send to the other nodes itself? Then they need not wait for its node. */
+/* True if the root of a broadcast sends to the other nodes itself. They then need not wait for the
+ * other ranks of its node. */
 static int32_t dpari_mpi_root_sends(const dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2413,23 +2504,30 @@ static int32_t dpari_mpi_root_sends(const dpari_mpi_task *t)
            dpari_mpi_by_first(t) && l->lane_of[t->call.root] < l->lanes;
 }
 
-/* The lane that carries all of what is small: the first, or the root's. */
+/* The lane that carries small operations: the root's of a broadcast, otherwise the first. */
 static int32_t dpari_mpi_lead(const dpari_mpi_task *t)
 {
     return dpari_mpi_root_sends(t) ? t->ctx->level.lane_of[t->call.root] : 0;
 }
 
-/* This lane's part of call.out, and its elements; none for ranks that carry nothing. */
+/* This lane's part of call.out, and its elements: 0 for ranks that carry nothing. */
 static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
 {
     const int32_t n = dpari_mpi_carriers(t), own = dpari_mpi_lane(t), lead = dpari_mpi_lead(t);
-    const int32_t lane = own == lead ? 0 : own < lead ? own + 1 : own; /* the lead comes first */
-    const int64_t begin = dpari_mpi_cut(t->call.count, lane, n);
+    int64_t begin;
+    int32_t lane = own;
+    if (own == lead) { /* the lead comes first */
+        lane = 0;
+    } else if (own < lead) {
+        lane = own + 1;
+    }
+    begin = dpari_mpi_cut(t->call.count, lane, n);
     *elements = dpari_mpi_cut(t->call.count, lane + 1, n) - begin;
     return dpari_mpi_at(t->call.out, t->call.type, begin);
 }
 
-/* pieces[i]: elements of the part of the node's i-th rank. */
+/* Sets pieces[i] to the elements of the part that the node's i-th rank carries. Returns 0 without
+ * memory. */
 static int32_t dpari_mpi_parts(dpari_mpi_task *t)
 {
     const int32_t ranks = t->ctx->level.inside->size, n = dpari_mpi_carriers(t);
@@ -2443,7 +2541,7 @@ static int32_t dpari_mpi_parts(dpari_mpi_task *t)
     return t->pieces != NULL;
 }
 
-/* All parts of call.out come to all of the node. */
+/* Distributes all parts of call.out to all ranks of the node. */
 static int dpari_mpi_join_parts(dpari_mpi_task *t)
 {
     dpar_call call;
@@ -2466,7 +2564,7 @@ static int dpari_mpi_join_parts(dpari_mpi_task *t)
 
 /* ---- all-reduce ---- */
 
-/* The node's sum of each part comes to the one that carries it. */
+/* Computes the node's sum of each part on the rank that carries it. */
 static int dpari_mpi_sum_inside(dpari_mpi_task *t)
 {
     dpar_call call;
@@ -2485,7 +2583,8 @@ static int dpari_mpi_sum_inside(dpari_mpi_task *t)
     return dpari_mpi_post_inside(t, &call);
 }
 
-/* A small sum of 16-bit floats is one of f32, rounded at the end. */
+/* Turns a small sum of 16-bit floats into one of f32, which dpari_mpi_levels_land rounds at the
+ * end. Returns 0 without memory. */
 static int32_t dpari_mpi_take_wide(dpari_mpi_task *t)
 {
     const int64_t n = t->call.count;
@@ -2502,23 +2601,25 @@ static int32_t dpari_mpi_take_wide(dpari_mpi_task *t)
     return 1;
 }
 
-/* Over the nodes: as the same operation of so many ranks goes. Not by what was measured: the order
- * in which is added follows from it. */
+/* The method by which nodes reduce, which depends on their number and the bytes. It must not depend
+ * on what was measured, because the order of the additions follows from it. */
 static int32_t dpari_mpi_between_path(const dpari_mpi_task *t)
 {
     const int64_t lanes = t->path == DPARI_MPI_LEVELS ? t->ctx->level.lanes : 1;
     const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count) / lanes;
-    return bytes >= DPARI_MPI_LANES && bytes / t->ranks >= DPARI_MPI_WORTH ? DPARI_MPI_ORDERED
-           : t->ranks <= DPARI_MPI_DIRECT                                  ? DPARI_MPI_GATHERED
-                                                                           : DPARI_MPI_DOUBLING;
+    if (bytes >= DPARI_MPI_LANES && bytes / t->ranks >= DPARI_MPI_WORTH) {
+        return DPARI_MPI_ORDERED;
+    }
+    return t->ranks <= DPARI_MPI_DIRECT ? DPARI_MPI_GATHERED : DPARI_MPI_DOUBLING;
 }
 
 static int dpari_mpi_sum_between(dpari_mpi_task *t)
 {
     const int32_t path = dpari_mpi_between_path(t);
-    return path == DPARI_MPI_ORDERED    ? dpari_mpi_ordered(t)
-           : path == DPARI_MPI_GATHERED ? dpari_mpi_gathered(t)
-                                        : dpari_mpi_doubling(t);
+    if (path == DPARI_MPI_ORDERED) {
+        return dpari_mpi_ordered(t);
+    }
+    return path == DPARI_MPI_GATHERED ? dpari_mpi_gathered(t) : dpari_mpi_doubling(t);
 }
 
 static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
@@ -2538,8 +2639,9 @@ static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
 
 /* ---- broadcast ----
  *
- * A small one: BETWEEN: from the root to the ranks of its lane, by a tree. LAST: in the nodes.
- * Else FIRST: in the root's node. BETWEEN: each lane from there to the others. LAST: in these. */
+ * Small: BETWEEN sends from the root to the ranks of its lane, by a tree, and LAST in the nodes.
+ * Large: FIRST sends in the root's node. BETWEEN sends the part of each lane from there to the
+ * other nodes, and LAST distributes the parts in these. */
 
 static int dpari_mpi_spread_inside(dpari_mpi_task *t)
 {
@@ -2553,8 +2655,8 @@ static int dpari_mpi_spread_inside(dpari_mpi_task *t)
     return dpari_mpi_post_inside(t, &call);
 }
 
-/* One round: of those that have it (the first 2^round, counted from the root's node) each sends it
- * to one that has not. */
+/* One round of the tree: each of the first 2^round members, counted from the root's, has the data
+ * and sends it to one that does not have it yet. */
 static int dpari_mpi_spread_between(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2582,10 +2684,10 @@ static int dpari_mpi_meet_inside(dpari_mpi_task *t)
     return dpari_mpi_post_inside(t, &call);
 }
 
-/* ---- all-gather: nodes of as many ranks ----
+/* ---- all-gather, if all nodes have the same number of ranks ----
  *
- * BETWEEN: each lane has the pieces of its ranks. LAST: a leg a node, whose pieces the lanes
- * have. */
+ * BETWEEN gathers in each lane the pieces of its ranks. LAST has one leg for each node: its pieces
+ * are gathered in this node from the lanes. */
 
 static int dpari_mpi_gather_between(dpari_mpi_task *t)
 {
@@ -2641,10 +2743,11 @@ static int dpari_mpi_all_between(dpari_mpi_task *t)
     return dpari_mpi_trade_each(t, call->out, NULL, in, call->count, call->count);
 }
 
-/* ---- a small all-to-all: nodes of as many ranks ----
+/* ---- a small all-to-all, if all nodes have the same number of ranks ----
  *
- * FIRST: each lane of the node gets what goes to the ranks of its lane. BETWEEN: one message to
- * each of these, with what the whole node has for it, in place of one from each rank to each. */
+ * FIRST collects in each rank what its node sends to the ranks of its lane. BETWEEN sends one
+ * message to each of these, with the pieces of the whole node, in place of one from each rank to
+ * each. */
 
 /* Copies the pieces of a table with these rows and columns to its transpose. */
 static void dpari_mpi_transpose(void *to, const void *from, int64_t piece, int32_t rows,
@@ -2704,36 +2807,36 @@ static void dpari_mpi_deal_land(dpari_mpi_task *t)
 
 /* ---- all_to_all_v by nodes ----
  *
- * A piece of up to world->dealt[1] bytes is small. A large one goes from rank to rank. The small
- * ones that the ranks of a node have for a rank b of another node go in one message. Of each node
- * one rank carries what goes to b: the one that has b's number in its node, modulo the node's
- * ranks. The message begins with the counts of all the node's pieces for b, large ones too; it is
- * not sent where all are large. So the ends of each message know its length, and whether there is
- * one, by what they have anyway: b by what it expects, the carrier by the counts that its node's
- * ranks have given it. No rank need agree with others on a way.
+ * A piece of up to world->dealt[1] bytes is small. A large piece is sent from rank to rank. The
+ * small pieces of all ranks of a node for a rank b of another node are sent in one message. In each
+ * node one rank carries what is sent to b: the one that has b's number in its node, modulo the
+ * node's ranks. The message begins with the counts of all the node's pieces for b, also of large
+ * ones. It is not sent if all are large. So both ends of a message know without further
+ * communication whether there is one and how long it is: b from the counts that it expects, and the
+ * carrier from those that its node's ranks passed to it. The ranks need not agree on a method.
  *
- * Legs. 0: in the node each rank gives each a slot. It holds whether some slot of this rank lacks
- * room, the counts of the pieces that the other is to carry, and the small ones of these. 1: the
- * small ones of ranks some of whose slots lack room. 2: the messages, and in the node the pieces
- * that stay there.
+ * Leg 0: each rank passes a slot to each other rank of the node. It tells whether some slot of the
+ * sender is too small, and holds the counts of the pieces that the other rank is to carry, and
+ * those pieces that are small. Leg 1: the small pieces of ranks whose slots were too small. Leg 2:
+ * the messages, and in the node the pieces that stay there.
  *
- * Where the ends give other counts: b compares those at the message's beginning. Where one says
- * that all are large, and the other does not, b finds in a long wait the message that it does not
+ * Different counts on the two ends: b compares those at the beginning of the message. If, by the
+ * counts of one end only, all pieces are large, b finds in a long wait the message that it does not
  * expect (dpari_mpi_deal_compare). */
 
 typedef struct dpari_mpi_deals {
-    int32_t ranks;        /* of the node */
-    int32_t served;       /* ranks of other nodes that one of them carries pieces for, at most */
-    int64_t most;         /* elements of a small piece */
-    int64_t room, slot;   /* bytes: of pieces in a slot, of a slot */
-    int64_t message;      /* at most, for each rank whose pieces are in it */
-    char *give, *got;     /* slots: [ranks] */
-    char *spill, *spilt;  /* small pieces that slots lack room for: this rank's, what comes to it */
-    char *out, *in;       /* messages: [served][ranks], [rank of another node] */
+    int32_t ranks;        /* of this node */
+    int32_t served;       /* the most ranks of other nodes that one of them carries pieces for */
+    int64_t most;         /* the most elements of a small piece */
+    int64_t room, slot;   /* bytes of the pieces in a slot, and of the whole slot */
+    int64_t message;      /* the most bytes of a message for each rank whose pieces are in it */
+    char *give, *got;     /* [ranks] slots that this rank passes and receives */
+    char *spill, *spilt;  /* small pieces that do not fit into slots: sent and received */
+    char *out, *in;       /* messages: out [served][ranks], in [ranks of other nodes] */
     int64_t *begin_in;    /* [size] where the pieces begin in the user's arrays */
     int64_t *begin_out;   /* [size] */
-    int64_t *count, *at;  /* [ranks] of a step in the node, what is sent; */
-    int64_t *counts, *to; /* [ranks] what comes */
+    int64_t *count, *at;  /* [ranks] counts and places of what is sent in the node, */
+    int64_t *counts, *to; /* [ranks] and of what is received */
 } dpari_mpi_deals;
 
 static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *l, int32_t node)
@@ -2747,6 +2850,7 @@ static int32_t dpari_mpi_carrier(const dpari_mpi_levels *l, int32_t node, int32_
     return l->lane_of[rank] % dpari_mpi_deal_ranks(l, node);
 }
 
+/* The most ranks of other nodes that one rank of this node carries pieces for. */
 static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *l)
 {
     const int32_t ranks = dpari_mpi_deal_ranks(l, l->node);
@@ -2757,7 +2861,8 @@ static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *l)
     return n;
 }
 
-/* Where all lies. 0: no memory. */
+/* Allocates the memory on the first call, and fills d with the places in it. Returns 0 without
+ * memory. */
 static int32_t dpari_mpi_deals_of(dpari_mpi_task *t, dpari_mpi_deals *d)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2794,7 +2899,8 @@ static int32_t dpari_mpi_deals_of(dpari_mpi_task *t, dpari_mpi_deals *d)
     return 1;
 }
 
-/* The slot's numbers: 0 or 1, counts. */
+/* The numbers at the beginning of slot i: 1 if some slot of its sender is too small, then counts.
+ */
 static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *d, char *slots, int32_t i)
 {
     return (int64_t *)(void *)(slots + i * d->slot);
@@ -2805,13 +2911,13 @@ static char *dpari_mpi_slot_pieces(const dpari_mpi_deals *d, char *slots, int32_
     return slots + (i + 1) * d->slot - d->room;
 }
 
-/* Bytes of a piece that goes in a message with others. */
+/* Bytes of a piece of n elements if it is small, otherwise 0. */
 static int64_t dpari_mpi_small_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int64_t n)
 {
     return n > d->most ? 0 : dpari_mpi_bytes(t->call.type, n);
 }
 
-/* Where the pieces begin, of this rank and for it. */
+/* Computes where the pieces that this rank sends, and those that it receives, begin. */
 static void dpari_mpi_deal_begins(const dpari_mpi_task *t, const dpari_mpi_deals *d)
 {
     const dpar_call *call = &t->call;
@@ -2825,7 +2931,7 @@ static void dpari_mpi_deal_begins(const dpari_mpi_task *t, const dpari_mpi_deals
     }
 }
 
-/* Small pieces, for each rank of the node those that it carries: at[i] in `to`. */
+/* Copies the small pieces to `to`: those that the node's i-th rank carries from at[i] on. */
 static void dpari_mpi_deal_pack(const dpari_mpi_task *t, const dpari_mpi_deals *d, char *to,
                                 int64_t *at)
 {
@@ -2842,13 +2948,14 @@ static void dpari_mpi_deal_pack(const dpari_mpi_task *t, const dpari_mpi_deals *
     }
 }
 
+/* Leg 0. */
 static int dpari_mpi_deal_slots(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
     dpari_mpi_deals d;
     dpar_call call;
     int32_t r, i, lacks = 0;
-    if (t->call.in == t->call.out) { /* beside the slots, which take the scratch memory */
+    if (t->call.in == t->call.out) { /* not in the scratch memory, which the slots use */
         t->aside = (char *)malloc((size_t)dpari_mpi_aside_bytes(t) + 1);
         if (!dpari_mpi_set_aside(t, t->aside)) {
             return MPI_ERR_NO_MEM;
@@ -2858,7 +2965,7 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     dpari_mpi_deal_begins(t, &d);
-    for (i = 0; i < d.ranks; i++) { /* some ranks carry for fewer */
+    for (i = 0; i < d.ranks; i++) { /* ranks that carry for fewer leave some counts unset */
         memset(dpari_mpi_slot_counts(&d, d.give, i), 0, (size_t)(d.slot - d.room));
     }
     memset(d.count, 0, (size_t)d.ranks * sizeof *d.count); /* bytes */
@@ -2886,7 +2993,7 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *t)
     return dpari_mpi_post_inside(t, &call);
 }
 
-/* Bytes of the small ones that the node's i-th rank has for those that this one carries for. */
+/* Bytes of the small pieces that this rank carries for the node's i-th rank. */
 static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t i)
 {
     const int64_t *counts = dpari_mpi_slot_counts(d, d->got, i) + 1;
@@ -2898,6 +3005,7 @@ static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *t, const dpari_mpi_dea
     return bytes;
 }
 
+/* Leg 1. */
 static int dpari_mpi_deal_spill(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2944,13 +3052,13 @@ static int dpari_mpi_deal_tag(const dpari_mpi_task *t)
     return DPARI_MPI_TAG_DEALT + (int)(t->sequence % DPARI_MPI_TAGS_DEALT);
 }
 
-/* Elements of the call's type. */
+/* Bytes as a number of elements of the call's type. */
 static int64_t dpari_mpi_deal_elements(const dpari_mpi_task *t, int64_t bytes)
 {
     return bytes / dpar_type_bytes(t->call.type);
 }
 
-/* Is a message expected from this node? One whose pieces are not all large. */
+/* True if this rank expects a message from `node`: another node whose pieces are not all large. */
 static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2963,7 +3071,7 @@ static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *t, const dpari_mpi_dea
     return 0;
 }
 
-/* Where the message of a node goes. */
+/* Where the message of a node is received. */
 static char *dpari_mpi_deal_in(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -2987,7 +3095,7 @@ static int dpari_mpi_deal_receive(dpari_mpi_task *t, const dpari_mpi_deals *d)
             code = dpari_mpi_recv_one(t, t->ctx->side, dpari_mpi_deal_tag(t), from,
                                       dpari_mpi_deal_in(t, d, node),
                                       dpari_mpi_deal_elements(t, ranks * d->message));
-            t->piece[t->requests - 1].whole = -1; /* its beginning says how long it is */
+            t->piece[t->requests - 1].whole = -1; /* its length follows from the counts in it */
         }
         for (k = l->begin[node]; k < l->begin[node + 1] && code == MPI_SUCCESS; k++) {
             const int32_t r = l->member[k];
@@ -3001,8 +3109,9 @@ static int dpari_mpi_deal_receive(dpari_mpi_task *t, const dpari_mpi_deals *d)
     return code;
 }
 
-/* What the node's ranks have for the j-th that this one carries for. Bytes; 0: no message. at[i]:
- * where in give the i-th rank's next piece lies. */
+/* Builds the message for the j-th rank that this one carries for. Returns its bytes, or 0 if none
+ * is sent. d->at[i] is where, relative to give, the next piece of the node's i-th rank is; it
+ * advances. */
 static int64_t dpari_mpi_deal_message(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t j,
                                       char *out)
 {
@@ -3054,7 +3163,7 @@ static int dpari_mpi_deal_send(dpari_mpi_task *t, const dpari_mpi_deals *d)
     return code;
 }
 
-/* The pieces that stay in the node. */
+/* Exchanges the pieces that stay in the node. */
 static int dpari_mpi_deal_stay(dpari_mpi_task *t, const dpari_mpi_deals *d)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -3087,11 +3196,14 @@ static int dpari_mpi_deals_step(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     code = dpari_mpi_deal_receive(t, &d);
-    code = code == MPI_SUCCESS ? dpari_mpi_deal_send(t, &d) : code;
+    if (code == MPI_SUCCESS) {
+        code = dpari_mpi_deal_send(t, &d);
+    }
     return code == MPI_SUCCESS ? dpari_mpi_deal_stay(t, &d) : code;
 }
 
-/* The message of a node: all as this rank expects it? Then its pieces go to their places. */
+/* Compares the counts in the message of a node with those that this rank expects, and copies its
+ * pieces to their places if all agree. */
 static void dpari_mpi_deal_take(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node,
                                 const char *in)
 {
@@ -3120,7 +3232,7 @@ static void dpari_mpi_deals_land(dpari_mpi_task *t)
     const dpari_mpi_levels *l = &t->ctx->level;
     dpari_mpi_deals d;
     int32_t i, spills = 0;
-    (void)dpari_mpi_deals_of(t, &d); /* of memory that is there */
+    (void)dpari_mpi_deals_of(t, &d); /* cannot fail: the memory exists already */
     if (t->leg == 0) {
         for (i = 0; i < d.ranks; i++) {
             spills |= dpari_mpi_slot_counts(&d, d.got, i)[0] != 0;
@@ -3139,7 +3251,7 @@ static void dpari_mpi_deals_land(dpari_mpi_task *t)
     }
 }
 
-/* A large piece, from a rank whose piece should be small? */
+/* Breaks the communicator if a large piece has arrived from rank r, whose piece should be small. */
 static void dpari_mpi_deal_probe_large(dpari_mpi_task *t, int32_t r)
 {
     MPI_Status status;
@@ -3152,7 +3264,7 @@ static void dpari_mpi_deal_probe_large(dpari_mpi_task *t, int32_t r)
     }
 }
 
-/* The message of a node of which none should come? */
+/* Receives and compares a message of a node from which none is expected. */
 static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -3169,9 +3281,8 @@ static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *
     }
 }
 
-/* In a long wait: does a rank of another node mean something else? Then what is waited for may
- * never come. The messages that have come are compared, and those that should not come are looked
- * for. */
+/* Called in a long wait, because with different counts on another node the expected messages may
+ * never arrive. Compares the messages that have arrived, and looks for those that should not. */
 static void dpari_mpi_deal_compare(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -3182,7 +3293,7 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *t)
     }
     for (i = 0; i < t->requests && t->ctx->comm.status >= 0; i++) {
         int done = 0;
-        if (t->piece[i].whole < 0 && /* a request that is done already is so again */
+        if (t->piece[i].whole < 0 && /* testing a request again that is done already is allowed */
             MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
             const int32_t node = l->node_of[t->piece[i].peer];
             dpari_mpi_deal_take(t, &d, node, dpari_mpi_deal_in(t, &d, node));
@@ -3200,10 +3311,10 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *t)
     }
 }
 
-/* ---- reduce-scatter: nodes of as many ranks, that follow each other ----
+/* ---- reduce-scatter, if all nodes have the same number of consecutive ranks ----
  *
- * FIRST: a leg a node, whose pieces this one's lanes add up. BETWEEN: each goes to that node, and
- * there they are added. */
+ * FIRST has one leg for each node: this node's ranks add up the pieces of that node, one for each
+ * lane. BETWEEN sends each sum to its node, where the sums of all nodes are added. */
 
 static int dpari_mpi_scatter_inside(dpari_mpi_task *t)
 {
@@ -3275,17 +3386,18 @@ static int dpari_mpi_level_last(dpari_mpi_task *t)
     case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(t);
     case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(t);
     case DPAR_CALL_BROADCAST:
-        return l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)
-                   ? MPI_SUCCESS
-                   : dpari_mpi_join_parts(t);
+        if (l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)) {
+            return MPI_SUCCESS; /* FIRST has distributed it in the root's node */
+        }
+        return dpari_mpi_join_parts(t);
     case DPAR_CALL_ALL_TO_ALL:
     case DPAR_CALL_REDUCE_SCATTER: return MPI_SUCCESS;
     default: return dpari_mpi_join_parts(t);
     }
 }
 
-/* What this rank trades between nodes: its part; all-gather and reduce-scatter pieces; a barrier
- * one number. */
+/* Sets what this rank sends between nodes: its part of an all-reduce or broadcast, one number of a
+ * barrier, otherwise pieces. */
 static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
@@ -3305,14 +3417,14 @@ static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
     }
 }
 
-/* Legs of FIRST. */
+/* The number of legs of FIRST. */
 static int32_t dpari_mpi_legs(const dpari_mpi_task *t)
 {
-    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_CALL_ALL_GATHER ||
-                   dpari_mpi_root_sends(t)
-               ? 0
-           : t->call.kind == DPAR_CALL_REDUCE_SCATTER ? t->ctx->level.nodes
-                                                      : 1;
+    if (t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_CALL_ALL_GATHER ||
+        dpari_mpi_root_sends(t)) {
+        return 0;
+    }
+    return t->call.kind == DPAR_CALL_REDUCE_SCATTER ? t->ctx->level.nodes : 1;
 }
 
 static int dpari_mpi_levels_step(dpari_mpi_task *t)
@@ -3363,14 +3475,14 @@ static void dpari_mpi_levels_land(dpari_mpi_task *t)
     }
 }
 
-/* Do messages of each rank to each other carry an operation of so many bytes a piece? */
+/* True if an operation with pieces of so many bytes uses messages from each rank to each other. */
 static int32_t dpari_mpi_direct(const dpari_mpi_ctx *c, int64_t piece)
 {
     return !c->options.blocking && (c->comm.size <= DPARI_MPI_DIRECT ||
                                     (c->comm.size <= DPARI_MPI_TRADED && piece >= DPARI_MPI_WORTH));
 }
 
-/* Do nodes carry such a call? */
+/* True if the call is run by nodes (DPARI_MPI_LEVELS). */
 static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
 {
     const dpari_mpi_levels *l = &c->level;
@@ -3379,7 +3491,7 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
     if (l->inside == NULL || call->variable_counts || (reduces && c->options.rank_order) ||
         (half && (call->kind != DPAR_CALL_ALL_REDUCE ||
                   dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
-        return 0; /* large sums of 16-bit floats: in rank order half the bytes travel */
+        return 0; /* large sums of 16-bit floats: in rank order half the bytes are sent */
     }
     return call->kind == DPAR_CALL_BARRIER || call->kind == DPAR_CALL_ALL_REDUCE ||
            call->kind == DPAR_CALL_BROADCAST || (call->kind == DPAR_CALL_ALL_GATHER && l->even) ||
@@ -3388,8 +3500,8 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
            (call->kind == DPAR_CALL_REDUCE_SCATTER && l->even && l->in_order);
 }
 
-/* Do messages of this engine carry one that moves, rather than MPI's own operation? Those that are
- * posted are slow. */
+/* True if this engine's own messages carry a barrier or a call that moves data, rather than MPI's
+ * operation, which is slow when it is posted. */
 static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call)
 {
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count);
@@ -3403,7 +3515,7 @@ static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call
            (call->kind == DPAR_CALL_ALL_TO_ALL && dpari_mpi_direct(c, bytes));
 }
 
-/* Is it all in this node's memory? */
+/* True if the call needs only this node's memory. */
 static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *c, const dpar_call *call)
 {
     const dpari_mpi_levels *l = &c->level;
@@ -3413,14 +3525,17 @@ static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *c, const dpar_call *call
 
 /* ==== check = 1 ==== */
 
-/* The pieces' sizes where all ranks give the same, as one number. */
+/* A hash of the piece sizes, for the calls in which all ranks have to pass the same. */
 static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
-    const int64_t *counts = call->kind == DPAR_CALL_ALL_GATHER       ? call->out_count
-                            : call->kind == DPAR_CALL_REDUCE_SCATTER ? call->in_count
-                                                                     : NULL;
+    const int64_t *counts = NULL;
     uint64_t h = 1 + (uint64_t)(call->variable_counts != 0);
     int32_t r;
+    if (call->kind == DPAR_CALL_ALL_GATHER) {
+        counts = call->out_count;
+    } else if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
+        counts = call->in_count;
+    }
     for (r = 0; call->variable_counts && counts != NULL && r < n; r++) {
         h = (h ^ (uint64_t)counts[r]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 29;
@@ -3455,7 +3570,7 @@ static int32_t dpari_mpi_agrees(const dpari_mpi_task *t)
     return same;
 }
 
-/* All ranks know by now that they do not agree: each tells what it called. */
+/* All ranks know by now that their calls differ. Each sends its call to all, for the message. */
 static int dpari_mpi_ask_all(dpari_mpi_task *t)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -3478,6 +3593,7 @@ static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_re
            a->tag == b->tag && a->count == b->count && a->state == b->state;
 }
 
+/* Breaks the communicator with a message that names rank 0's call and the first other one. */
 static void dpari_mpi_disagree(dpari_mpi_task *t)
 {
     const dpari_mpi_record *a = t->calls;
@@ -3490,13 +3606,15 @@ static void dpari_mpi_disagree(dpari_mpi_task *t)
     dpar_text_init(&s, why.text, sizeof why.text);
     dpari_mpi_put_calls(&s, t->ctx, 0, a, r, &t->calls[r]);
     if (a->state != t->calls[r].state) {
-        dpar_text_put(&s, ", with other pieces");
+        dpar_text_put(&s, ", with different counts of the pieces");
     }
     dpari_mpi_break(t->ctx, DPAR_E_MISMATCH, why.text, 0);
 }
 
 /* ==== progress ==== */
 
+/* The path of a call. It has to be the same on all ranks, so that it depends only on values that
+ * all ranks share. */
 static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
 {
     int32_t half = dpari_mpi_is_half(call->type), n = c->comm.size;
@@ -3524,9 +3642,11 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         int64_t most = dpari_mpi_most(call->type, call->op);
         ordered |= dpari_mpi_direct(c, dpari_mpi_elements(call, n) / n * bytes);
-        return ordered                                      ? DPARI_MPI_ORDERED_SCATTER
-               : half || dpari_mpi_elements(call, n) > most ? DPARI_MPI_SCATTER_STAGED
-                                                            : DPARI_MPI_SCATTER;
+        if (ordered) {
+            return DPARI_MPI_ORDERED_SCATTER;
+        }
+        return half || dpari_mpi_elements(call, n) > most ? DPARI_MPI_SCATTER_STAGED
+                                                          : DPARI_MPI_SCATTER;
     }
     if (call->kind == DPAR_CALL_ALL_REDUCE && !half) {
         ordered |= dpari_mpi_direct(c, call->count / n * bytes);
@@ -3543,14 +3663,15 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
                : DPARI_MPI_ORDERED;
 }
 
-/* Is there nothing at all to be done? The same on all ranks. */
+/* True if there is nothing to do at all, which is the same on all ranks. */
 static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     return call->kind != DPAR_CALL_BARRIER && t->path != DPARI_MPI_MESSAGE &&
            t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
            t->path != DPARI_MPI_DEALS &&
-           (call->variable_counts ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
+           (call->variable_counts ? dpari_mpi_elements(call, t->ctx->comm.size) == 0
+                                  : call->count == 0);
 }
 
 static int dpari_mpi_post_step(dpari_mpi_task *t)
@@ -3579,7 +3700,7 @@ static int dpari_mpi_post_step(dpari_mpi_task *t)
     }
 }
 
-/* What is to be done here once a step's requests are done. */
+/* Processes what arrived, once all requests of a step are done. */
 static void dpari_mpi_land(dpari_mpi_task *t)
 {
     t->posted = 0;
@@ -3599,7 +3720,8 @@ static void dpari_mpi_land(dpari_mpi_task *t)
     }
 }
 
-/* The next requests: the check, the steps. */
+/* Posts the requests of the next step: of the check (check = 1, or a split), then of the operation.
+ */
 static int dpari_mpi_step(dpari_mpi_task *t)
 {
     int split = t->call.kind == DPAR_CALL_BARRIER && t->call.root == DPARI_SPLIT;
@@ -3624,7 +3746,7 @@ static int dpari_mpi_step(dpari_mpi_task *t)
     return dpari_mpi_post_step(t);
 }
 
-/* Does the message of request i have the length that is expected? */
+/* Breaks the communicator if the message of request i does not have the expected length. */
 static void dpari_mpi_measure(dpari_mpi_task *t, int32_t i)
 {
     const dpari_mpi_piece *p = &t->piece[i];
@@ -3646,8 +3768,8 @@ static void dpari_mpi_request_failed(dpari_mpi_task *t, int32_t i, int code)
     }
 }
 
-/* One by one: where the two ends cut a message otherwise a part may never come, and the other one
- * tells. */
+/* Tests the requests one by one. If the two ends cut a message differently one part may never
+ * arrive, and the length of the other one then reveals the mismatch. */
 static int32_t dpari_mpi_parts_done(dpari_mpi_task *t)
 {
     int32_t i, all = 1;
@@ -3668,7 +3790,8 @@ static int32_t dpari_mpi_parts_done(dpari_mpi_task *t)
     return all && t->ctx->comm.status >= 0;
 }
 
-/* Are the requests done? Lengths are looked at, and errors break the communicator. */
+/* True if all requests are done. Compares the lengths of messages; an error breaks the
+ * communicator. */
 static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
 {
     int done = 0, code;
@@ -3698,14 +3821,15 @@ static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
     return done;
 }
 
-/* Is what was posted done, in the node's memory and between nodes? */
+/* True if everything that was posted is done, in the node's memory and between nodes. */
 static int32_t dpari_mpi_posted_done(dpari_mpi_task *t)
 {
     return (!t->inside_on || dpari_mpi_inside_done(t)) &&
            (t->requests == 0 || dpari_mpi_requests_done(t));
 }
 
-/* As far as it goes now; may end the task. tests: of what was posted. */
+/* Advances a task as far as possible now, which may end it. Without `tests` it only posts, and does
+ * not test what was posted. */
 static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -3740,9 +3864,9 @@ static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
 
 static void dpari_mpi_light_test(dpar_work *work);
 
-/* Every message without a task and every task once, in the order of posting. A collective begins
- * when those before it on its communicator have posted all that they post: so MPI sees one order on
- * all ranks. */
+/* Advances every message without a task, and every task once, in the order of posting. A collective
+ * begins when those before it on its communicator have posted all their steps, so that MPI sees the
+ * same order on all ranks. */
 static void dpari_mpi_pump(dpari_mpi_world *w)
 {
     dpari_mpi_task *t, *after;
@@ -3769,7 +3893,7 @@ static void dpari_mpi_pump(dpari_mpi_world *w)
     }
 }
 
-/* A rank of this node that has ended, whatever the wait is for. */
+/* Breaks the communicator if a rank of this node has ended, even if the wait is for another one. */
 static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *c = task->ctx;
@@ -3783,7 +3907,8 @@ static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     }
 }
 
-/* Now and then in a long wait: hears the others, tells them, looks at the deadline. */
+/* Called now and then in a long wait: reads notes, sends them after a quarter of the deadline, and
+ * checks the deadline. */
 static void dpari_mpi_look_round(dpari_mpi_task *t)
 {
     dpari_mpi_ctx *c = t->ctx;
@@ -3822,7 +3947,8 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
     }
 }
 
-/* Until *finished, which is the task's or, once it is recycled, its work's. */
+/* Waits until *finished. That is a field of the task, or of its work if it has one, because the
+ * task may be used again once it has ended. */
 static void dpari_mpi_await(dpari_mpi_task *t, const int32_t *finished)
 {
     dpari_mpi_world *w = t->ctx->world;
@@ -3843,7 +3969,8 @@ static void dpari_mpi_await(dpari_mpi_task *t, const int32_t *finished)
     }
 }
 
-/* Before a blocking call of MPI: all steps of what was posted before are posted. */
+/* Called before a blocking call of MPI: advances what was posted before until all its steps are
+ * posted. */
 static void dpari_mpi_bring_along(dpari_mpi_ctx *c)
 {
     dpari_mpi_task *t = c->world->tasks;
@@ -3860,7 +3987,7 @@ static void dpari_mpi_bring_along(dpari_mpi_ctx *c)
     }
 }
 
-/* ==== what the engine's table holds ==== */
+/* ==== the engine's functions ==== */
 
 static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *c)
 {
@@ -3882,7 +4009,7 @@ static void dpari_mpi_record_task(dpari_mpi_task *t)
     t->record->state = DPAR_MORE;
 }
 
-/* A task for `call`, in the list. NULL: no memory. */
+/* Makes a task for `call` and appends it to the list. NULL without memory. */
 static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
 {
     dpari_mpi_task *t = dpari_mpi_take(c->world);
@@ -3915,14 +4042,15 @@ static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *c, const dpar_call *call, dp
     return t;
 }
 
-/* Begun when nothing before it has steps left. NULL: no memory. */
+/* Makes a task and records it. It begins now if no collective before it has steps left. NULL
+ * without memory. */
 static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
                                        int32_t block)
 {
     dpari_mpi_task *t = dpari_mpi_new(c, call, work);
     const int32_t message = dpari_kind_sends(call->kind);
     if (t == NULL) {
-        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for an operation under way");
+        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for the state of an operation");
         return NULL;
     }
     if (!message) {
@@ -3935,14 +4063,15 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     }
     dpari_mpi_record_task(t);
     c->unfed += t->feeding;
-    /* so that notes do not pile up. At the end they are read here, not by dpari_mpi_close:
-     * MPICH 4.0 over UCX may hang in MPI_Finalize after a probe that is the last thing asked of it.
-     */
+    /* Notes are read now and then, so that they do not accumulate. The last ones are read here and
+     * not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the last call
+     * before it was a probe. */
     if (!message && (t->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
         dpari_mpi_listen(c);
     }
-    if (message || c->unfed == 1) { /* a test between a receive and the send that comes next holds
-                                       up long messages of both directions: 1.3 to 1.8 times */
+    if (message || c->unfed == 1) {
+        /* Without a test: one between a receive and the send that is posted next would slow down
+         * long messages in both directions, by 1.3 to 1.8. */
         dpari_mpi_proceed(t, 0);
     }
     return t;
@@ -3950,11 +4079,12 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
 
 /* ---- messages without a task ------------------------------------------------------------------
  *
- * A message under way is a request of MPI in its work, as long as that is enough. It grows into a
- * task, which others hear of, which has a deadline and is told when the communicator breaks, once
- * it is waited for and does not come: a wait as short as most are costs what MPI's own does. */
+ * A message under way is at first only a request of MPI, kept in its work, so that a short wait
+ * costs no more than MPI's own. Once a wait for it takes longer it grows into a task, which has a
+ * deadline, is announced to the other ranks, and ends when the communicator breaks. */
 
-enum { DPARI_MPI_LOOKS = 1 }; /* work->state: the request, and how often dpar_test looked */
+/* work->state[0] holds the request, and this one counts the calls of dpar_test. */
+enum { DPARI_MPI_LOOKS = 1 };
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
 {
@@ -3993,7 +4123,7 @@ static void dpari_mpi_light_unlink(dpari_mpi_world *w, dpar_work *work)
     }
 }
 
-/* 0: it is not posted. */
+/* Posts a message without a task. Returns 0 if it was not posted, and then needs a task. */
 static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
 {
     const MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
@@ -4008,7 +4138,7 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
         call->kind == DPAR_CALL_SEND
             ? DPARI_MPI_C(MPI_Isend)(call->in, n, type, call->root, call->tag, c->main, &request)
             : DPARI_MPI_C(MPI_Irecv)(call->out, n, type, call->root, call->tag, c->main, &request);
-    if (code != MPI_SUCCESS) { /* a task meets the same, and says it */
+    if (code != MPI_SUCCESS) { /* a task will get the same error, and report it */
         return 0;
     }
     c->records++;
@@ -4030,14 +4160,13 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
     memcpy(work->state, &request, sizeof request);
     work->state[DPARI_MPI_LOOKS] = 0;
     dpari_mpi_light_link(c->world, work);
-    if (call->kind ==
-        DPAR_CALL_SEND) { /* a short one has left: better seen now than when others wait */
+    if (call->kind == DPAR_CALL_SEND) { /* a short one is often done at once */
         dpari_mpi_light_test(work);
     }
     return 1;
 }
 
-/* From now on a task; NULL: no memory. */
+/* Turns a message into a task. NULL without memory. */
 static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
@@ -4065,11 +4194,11 @@ static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
     return t;
 }
 
-/* What came is not what was expected, or did not come: a task says so. */
+/* A message failed or has another length. It becomes a task, which reports that. */
 static void dpari_mpi_light_failed(dpar_work *work, int code, const MPI_Status *state)
 {
     dpari_mpi_task *t = dpari_mpi_grow(work);
-    if (t == NULL) { /* without its words */
+    if (t == NULL) { /* no memory: a message that does not name the operation */
         dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
         dpari_mpi_light_unlink(c->world, work);
         work->status =
@@ -4100,7 +4229,8 @@ static void dpari_mpi_light_done(dpar_work *work)
     work->comm = NULL;
 }
 
-/* There was no memory for its task: MPI is at it for ever. */
+/* Gives up a message on closing, because there was no memory for its task. MPI may still work on
+ * it, so that the world's memory is kept. */
 static void dpari_mpi_light_lose(dpar_work *work)
 {
     dpari_mpi_world *w = dpari_mpi_ctx_of(work->comm)->world;
@@ -4111,7 +4241,7 @@ static void dpari_mpi_light_lose(dpar_work *work)
     work->phase = DPARI_MPI_FINISHED;
 }
 
-/* Looks whether it is done. */
+/* Tests whether a message is done. */
 static void dpari_mpi_light_test(dpar_work *work)
 {
     MPI_Request request = dpari_mpi_light_request(work);
@@ -4131,8 +4261,8 @@ static void dpari_mpi_light_test(dpar_work *work)
     }
 }
 
-/* A look at a message. After so many it becomes a task; or at once, when there is more to bring
- * along than it. */
+/* Tests a message for the look-th time. After DPARI_MPI_POLLS times it becomes a task, and at once
+ * if there are other tasks, which have to advance, too. */
 static void dpari_mpi_light_look(dpar_work *work, int64_t look)
 {
     const dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
@@ -4142,21 +4272,17 @@ static void dpari_mpi_light_look(dpar_work *work, int64_t look)
     }
 }
 
+/* DPAR_E_ARG, with a message, for a tag that MPI does not allow. */
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
 {
-    dpar_text t;
     if (!dpari_kind_sends(call->kind) || call->tag <= c->tag_most) {
         return DPAR_OK;
     }
-    dpar_text_init(&t, c->comm.why.text, sizeof c->comm.why.text);
-    dpar_text_put(&t, "tag ");
-    dpari_text_int(&t, call->tag);
-    dpar_text_put(&t, " is above this MPI's largest, ");
-    dpari_text_int(&t, c->tag_most);
-    return DPAR_E_ARG;
+    return dpari_wrong(&c->comm.why, "%s: the tag is %d, but this MPI allows at most %d",
+                       dpar_call_name(call->kind), call->tag, c->tag_most);
 }
 
-/* Waits for a task without work, and gives it back. */
+/* Waits for a task without a work, and recycles it. */
 static dpar_status dpari_mpi_settle(dpari_mpi_task *t)
 {
     dpar_status status;
@@ -4176,12 +4302,11 @@ static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *ca
     dpari_mpi_task *t;
     int32_t block = c->options.blocking;
     int finalized = 0;
-    if (call->kind ==
-        DPAR_CALL_BARRIER) { /* plans and grids that are closed too late begin with one */
+    if (call->kind == DPAR_CALL_BARRIER) { /* with which freeing a plan or grid begins */
         MPI_Finalized(&finalized);
         if (finalized) {
             comm->status = DPAR_E_ARG;
-            dpari_mpi_put_why(&comm->why, "MPI is finalised already: close plans, grids and "
+            dpari_mpi_put_why(&comm->why, "MPI is finalised already: free plans, grids and "
                                           "communicators before MPI_Finalize");
             return DPAR_E_ARG;
         }
@@ -4204,7 +4329,10 @@ static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_w
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpar_status status = dpari_mpi_tag_fits(c, call);
-    status = status < 0 ? status : dpari_mpi_post_one(c, call, work);
+    if (status < 0) {
+        return status;
+    }
+    status = dpari_mpi_post_one(c, call, work);
     return status >= 0 && work->status < 0 ? work->status : status;
 }
 
@@ -4253,7 +4381,7 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
-/* Posts all, up to the first that fails. Returns how many are posted. */
+/* Posts the calls up to the first that fails. Returns how many were posted. */
 static int32_t dpari_mpi_post_all(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n,
                                   dpar_work *works, dpar_status *status)
 {
@@ -4273,7 +4401,7 @@ static int32_t dpari_mpi_post_all(dpari_mpi_ctx *c, const dpar_call *calls, int3
     return n;
 }
 
-/* All are posted and waited for: the first failure of all. */
+/* Posts all calls and waits for them. Returns the first failure. */
 static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n)
 {
     dpar_work few[DPARI_MPI_FEW], *own = few;
@@ -4282,13 +4410,15 @@ static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls,
     if (n > DPARI_MPI_FEW) {
         own = (dpar_work *)malloc((size_t)n * sizeof *own);
         if (own == NULL) {
-            return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
+            return dpari_say(DPAR_E_MEMORY, &c->comm.why, "batch: no memory for %d calls", n);
         }
     }
     posted = dpari_mpi_post_all(c, calls, n, own, &status);
     for (i = 0; i < posted; i++) {
         const dpar_status one = dpari_mpi_wait(&own[i]);
-        status = status < 0 ? status : one;
+        if (status >= 0) {
+            status = one;
+        }
     }
     if (own != few) {
         free(own);
@@ -4316,7 +4446,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 static int dpari_mpi_env(const char *name);
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
-/* first[r]: the first rank of r's node. Each node's ranks, in the order of ranks. */
+/* Fills l from first[r], the lowest rank of r's node. The ranks of a node keep their order. */
 static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t n)
 {
     int32_t r, k;
@@ -4327,7 +4457,7 @@ static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t 
     l->begin = l->member + n;
     l->lane = l->begin + l->nodes + 1;
     memset(l->begin, 0, (size_t)(l->nodes + 1) * sizeof *l->begin);
-    for (r = 0; r < n; r++) { /* begin[k + 1] counts node k's */
+    for (r = 0; r < n; r++) { /* begin[k + 1] counts the ranks of node k */
         l->lane_of[r] = l->begin[l->node_of[r] + 1]++;
     }
     l->lanes = n;
@@ -4345,7 +4475,8 @@ static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t 
     }
 }
 
-/* Which ranks of c share memory, and a communicator of this node's for the engine. COLLECTIVE. */
+/* Finds out which ranks share memory, and makes the engine's communicator of this node's ranks.
+ * Collective. */
 static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
@@ -4364,7 +4495,7 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     l->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *l->node_of);
     if (first == NULL || l->node_of == NULL) {
         status = DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory for the nodes of a communicator");
+        dpari_mpi_put_why(&said, "no memory to list the nodes of a communicator");
     }
     status = dpari_mpi_worst(c->main, status, &said, &comm->why);
     if (status >= 0) {
@@ -4397,7 +4528,7 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     return DPAR_OK;
 }
 
-/* The lowest rank of this one's node. COLLECTIVE. */
+/* Sets *first, which holds this rank, to the lowest rank of its node. Collective. */
 static int dpari_mpi_first_here(const dpari_mpi_ctx *c, int *first)
 {
     MPI_Comm node = MPI_COMM_NULL;
@@ -4414,8 +4545,9 @@ static int dpari_mpi_first_here(const dpari_mpi_ctx *c, int *first)
     return code;
 }
 
-/* Numbers the nodes by their lowest ranks: of[r], which held that rank, becomes its node's number;
- * count[r] = the bytes that rank r tells, begin[r] = where they come. */
+/* Numbers the nodes by their lowest ranks: of[r], which held the lowest rank of r's node, becomes
+ * this node's number. count[r] becomes the bytes of the name that rank r sends, and begin[r] where
+ * they are stored. Returns the number of nodes. */
 static int32_t dpari_mpi_number_hosts(int *of, int *count, int *begin, int32_t n)
 {
     int32_t r, hosts = 0;
@@ -4440,15 +4572,15 @@ static void dpari_mpi_host_here(char *name, int number)
     if (MPI_Get_processor_name(words, &length) == MPI_SUCCESS) {
         dpar_text_put(&t, words);
     }
-    if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* several "nodes" of one name */
+    if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* pretended nodes have one name: number them */
         dpar_text_init(&t, name + strlen(name), 8);
         dpari_text_char(&t, '#');
         dpari_text_int(&t, number);
     }
 }
 
-/* The names of the nodes, each told by its lowest rank, and which of them each rank is on: for
- * sentences. Nothing where there is one node. COLLECTIVE. */
+/* Finds the names of the nodes, sent by their lowest ranks, and which node each rank is on.
+ * Messages name them. Does nothing if there is one node. Collective. */
 static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
 {
     dpari_mpi_world *w = c->world;
@@ -4461,7 +4593,8 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
     memset(&said, 0, sizeof said);
     w->host_of = (int32_t *)malloc((size_t)n * sizeof *w->host_of);
     if (count == NULL || w->host_of == NULL) {
-        status = dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for the nodes of a communicator");
+        status =
+            dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory to list the nodes of a communicator");
         said = c->comm.why;
     }
     code = dpari_mpi_first_here(c, &first);
@@ -4480,7 +4613,7 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
     if (hosts > 1) {
         w->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
         status = w->host != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory for the names of nodes");
+        dpari_mpi_put_why(&said, "no memory for the names of the nodes");
         status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
         dpari_mpi_host_here(name, w->host_of[c->comm.rank]);
     }
@@ -4492,25 +4625,28 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
     if (status < 0) {
         return dpari_mpi_break(c, status, c->comm.why.text, 0);
     }
-    code = code == MPI_SUCCESS ? MPI_Comm_group(c->main, &w->all) : code;
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_group(c->main, &w->all);
+    }
     return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
                                : dpari_mpi_failed(c, NULL, "finding the nodes", code);
 }
 
-/* ---- which messages go in two ----
+/* ---- which messages are sent in two parts ----
  *
- * MPI sends short messages at once and asks before long ones, which takes another round trip. So
- * two messages just below that border are faster than one above. Where it lies, and whether they
- * are, is measured once: between the first two nodes, both ways at a time, as halos go. The two
- * ranks take the same steps: the times of the first of them decide. */
+ * MPI sends short messages at once (eagerly), but announces long ones first, which takes another
+ * round trip (the rendezvous protocol). Two messages just below this limit may therefore be faster
+ * than one above it. The limit, and whether that is so, is measured once: between the first two
+ * nodes, in both directions at a time, as in a halo exchange. The two ranks have to take the same
+ * steps, so that the times of the first one decide. */
 
 typedef struct dpari_mpi_probe {
     MPI_Comm comm;
     int peer, decides;
-    unsigned char *memory; /* as much as is sent, for each way */
+    unsigned char *memory; /* two halves: what is received, and what is sent */
 } dpari_mpi_probe;
 
-/* Seconds of an exchange of `bytes`, as `parts` messages each way: the best of some. 0 where MPI
+/* Seconds of an exchange of `bytes` as `parts` messages each way, the best of TURNS. 0 if MPI
  * fails. */
 static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int parts)
 {
@@ -4542,8 +4678,9 @@ static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int p
     return code == MPI_SUCCESS ? time[1] : 0;
 }
 
-/* The longest message that goes at once, where two such ones are clearly faster than one above; 0:
- * there is no such border. */
+/* The longest message that MPI sends at once, if two of these are clearly faster than one above the
+ * limit, otherwise 0. Finds the largest jump of the times, at least 1.5, and narrows it down by
+ * bisection. */
 static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
 {
     int bytes, low = 0, high = 0;
@@ -4571,7 +4708,7 @@ static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
                : 0;
 }
 
-/* COLLECTIVE. */
+/* Measures world->at_once. Collective. */
 static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
 {
     const dpari_mpi_levels *l = &c->level;
@@ -4593,7 +4730,7 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
         probe.decides = me == first;
         probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
         status = probe.memory != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory to measure messages in");
+        dpari_mpi_put_why(&said, "no memory for the buffers that measure messages");
     }
     status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
     if (status < 0) {
@@ -4610,7 +4747,8 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
                                : dpari_mpi_failed(c, NULL, "measuring messages", code);
 }
 
-/* Seconds of an all-reduce of `bytes`, the best of some, as the ranks see it; the same on all. */
+/* Sets *best to the seconds of an all-reduce of `bytes`, the best of TURNS on rank 0, on all ranks.
+ */
 static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes_from, float *in,
                                       double *best)
 {
@@ -4629,9 +4767,10 @@ static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes
     return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
 }
 
-/* Is an all-to-all of pieces of so many bytes clearly faster where those of up to `bytes` go by
- * nodes? Some at a time, until all ranks have them: one alone is short for a rank that comes last.
- * Both ways in turns, the fastest turn of each, on rank 0. counts: room for one a rank. */
+/* Sets *faster to 1 if an all-to-all with pieces of `bytes` is clearly faster by nodes, as rank 0
+ * measures it. Several calls between barriers are timed together, because a single one looks short
+ * on a rank that enters last. Both methods alternate, and the fastest turn of each counts.
+ * counts: [size] scratch. */
 static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, char *in,
                                        int64_t *counts, int32_t *faster)
 {
@@ -4660,7 +4799,9 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
         for (k = 0; k < CALLS && status == DPAR_OK; k++) {
             status = dpari_post(c, &call, NULL);
         }
-        status = status == DPAR_OK ? dpar_barrier(c, NULL) : status;
+        if (status == DPAR_OK) {
+            status = dpar_barrier(c, NULL);
+        }
         time = MPI_Wtime() - began;
         if (turn < 2 || time < best[turn % 2]) {
             best[turn % 2] = time;
@@ -4670,8 +4811,8 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     return status == DPAR_OK ? dpar_broadcast(c, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
-/* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not
- * measured: each would make itself known to each, and most messages are saved there. COLLECTIVE. */
+/* Measures world->dealt. It is not measured for many ranks, because each would have to connect to
+ * each other one, and with many ranks sending by nodes saves most messages anyway. Collective. */
 static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
@@ -4690,7 +4831,7 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
     in = (char *)calloc((size_t)c->size * 2, (size_t)last);
     counts = (int64_t *)calloc((size_t)c->size, sizeof *counts);
     memset(&said, 0, sizeof said);
-    dpari_mpi_put_why(&said, "no memory to measure an all-to-all in");
+    dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-to-all");
     status = dpari_mpi_worst(
         x->main, in != NULL && counts != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY,
         &said, &c->why);
@@ -4710,7 +4851,7 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
     return status;
 }
 
-/* The size from which lanes are faster than the first ranks alone. COLLECTIVE. */
+/* Measures world->lanes_from: the size from which all lanes are faster than one. Collective. */
 static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
@@ -4724,13 +4865,15 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
     }
     in = (float *)calloc(2, (size_t)last);
     memset(&said, 0, sizeof said);
-    dpari_mpi_put_why(&said, "no memory to measure lanes in");
+    dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-reduce");
     status = dpari_mpi_worst(
         x->main, in != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY, &said, &c->why);
     for (bytes = first; status == DPAR_OK && bytes <= last && found > last; bytes *= 4) {
         double alone = 0, lanes = 0;
         status = dpari_mpi_sum_time(c, bytes, 2 * bytes, in, &alone);
-        status = status == DPAR_OK ? dpari_mpi_sum_time(c, bytes, 0, in, &lanes) : status;
+        if (status == DPAR_OK) {
+            status = dpari_mpi_sum_time(c, bytes, 0, in, &lanes);
+        }
         found = lanes < alone ? bytes : found;
     }
     free(in);
@@ -4739,7 +4882,8 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
     return status;
 }
 
-/* Finds the nodes of one that was made; closes it where that fails. */
+/* Finds the nodes of a communicator that was made, and measures sizes if it is the world's first.
+ * Closes it on failure. */
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(*out);
@@ -4759,8 +4903,12 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
     }
     if (status >= 0 && c->world->communicators == 1) {
         status = dpari_mpi_find_at_once(c);
-        status = status == DPAR_OK ? dpari_mpi_find_lanes(*out) : status;
-        status = status == DPAR_OK ? dpari_mpi_find_dealt(*out) : status;
+        if (status == DPAR_OK) {
+            status = dpari_mpi_find_lanes(*out);
+        }
+        if (status == DPAR_OK) {
+            status = dpari_mpi_find_dealt(*out);
+        }
     }
     if (status < 0) {
         dpari_mpi_put_why(why, (*out)->why.text);
@@ -4770,8 +4918,9 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
     return status;
 }
 
-/* MPI_Comm_split has no deadline: before it come a check and a barrier that have. Two, because a
- * rank that comes when the others have given up finds the first of them complete. */
+/* MPI_Comm_split has no deadline. Before it there are a check and a barrier, which have one. There
+ * are two, because a rank that is too late, when the others have timed out, finds the first
+ * complete and waits in the second. */
 static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
@@ -4784,7 +4933,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     memset(&barrier, 0, sizeof barrier);
     barrier.kind = DPAR_CALL_BARRIER;
     barrier.root = DPARI_SPLIT;
-    status = dpari_mpi_run(comm, &barrier); /* all that was posted before has its steps behind it */
+    status = dpari_mpi_run(comm, &barrier); /* all collectives before it have posted their steps */
     if (status < 0) {
         return status;
     }
@@ -4818,15 +4967,16 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     return dpari_mpi_complete(out, &comm->why);
 }
 
-/* Plain memory: MPI_Alloc_mem without any left ends the job unless MPI_COMM_WORLD has another
- * handler of errors, and brings nothing to MPIs that keep what they have registered. */
+/* Allocates with calloc unless the node has shared memory. MPI_Alloc_mem would end the job when
+ * there is no memory, unless MPI_COMM_WORLD has another error handler, and has no advantage in MPIs
+ * that cache registered memory. */
 static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_memory *m;
     void *base;
     uintptr_t at;
-    if (c->world->node != NULL) { /* what the node's ranks reach */
+    if (c->world->node != NULL) { /* memory that the node's ranks reach */
         dpar_status status = dpar_comm_alloc(c->world->node, bytes, memory);
         if (status < 0) {
             comm->why = c->world->node->why;
@@ -4835,12 +4985,8 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
     }
     base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
     if (base == NULL) {
-        dpar_text t;
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
-        dpar_text_put(&t, "no memory for ");
-        dpari_text_int(&t, bytes);
-        dpar_text_put(&t, " bytes");
-        return DPAR_E_MEMORY;
+        return dpari_say(DPAR_E_MEMORY, &comm->why, "dpar_comm_alloc: no memory for %ld bytes",
+                         bytes);
     }
     at = ((uintptr_t)base + sizeof *m + 4095u) & ~(uintptr_t)4095u;
     m = (dpari_mpi_memory *)(void *)((char *)base + (at - (uintptr_t)base) - sizeof *m);
@@ -4883,17 +5029,17 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
 static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 {
     int level = MPI_THREAD_SINGLE;
-    if (!on) { /* what waits in a node's memory calls it */
+    if (!on) { /* waits in a node's memory call this to advance MPI's messages */
         dpari_mpi_pump(dpari_mpi_ctx_of(comm)->world);
         return DPAR_OK;
     }
     MPI_Query_thread(&level);
     return dpari_mpi_refuse(dpari_mpi_ctx_of(comm), DPAR_E_SYSTEM,
                             level == MPI_THREAD_MULTIPLE
-                                ? "the MPI engine has no progress thread: call dpar_test now and "
-                                  "then, or turn on MPI's own"
-                                : "no progress thread: MPI was initialised without "
-                                  "MPI_THREAD_MULTIPLE");
+                                ? "dpar_comm_progress: the MPI engine has no progress thread: call "
+                                  "dpar_test now and then, or enable MPI's own progress thread"
+                                : "dpar_comm_progress: no progress thread is possible: MPI was "
+                                  "initialised without MPI_THREAD_MULTIPLE");
 }
 
 static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
@@ -4904,7 +5050,7 @@ static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *tex
     dpari_mpi_break(c, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
 }
 
-/* This rank's last operations, and where the others were heard to wait. */
+/* Writes this rank's last operations, and where other ranks have reported that they wait. */
 static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
@@ -4920,17 +5066,18 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
         const dpari_mpi_record *record = &c->ring[i % DPARI_MPI_RING];
         dpar_text_put(out, "  ");
         dpari_mpi_describe_record(out, record);
-        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
-                           : record->state < 0        ? ": failed"
-                                                      : ": done");
-        dpari_text_char(out, '\n');
+        if (record->state == DPAR_MORE) {
+            dpar_text_put(out, ": under way\n");
+        } else {
+            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
+        }
     }
     for (r = 0; c->heard != NULL && r < comm->size; r++) {
         const dpari_mpi_note *h = &c->heard[r];
         if (h->sequence != 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
-            dpar_text_put(out, " was heard waiting in ");
+            dpar_text_put(out, " reported that it waits in ");
             dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root, h->tag);
             dpari_text_char(out, '\n');
         }
@@ -4941,20 +5088,21 @@ static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
 {
     const dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     if (comm->node == NULL) {
-        dpar_text_put(out, ", all by messages of MPI: ");
+        dpar_text_put(out, ", all communication by MPI messages: ");
         dpar_text_put(out, c->world->flat.text);
         return;
     }
     dpar_text_put(out, " on ");
     dpari_text_int(out, c->level.nodes);
-    dpar_text_put(out, c->level.nodes == 1 ? " node" : " nodes by messages of MPI");
+    dpar_text_put(out, c->level.nodes == 1 ? " node" : " nodes that exchange MPI messages");
     dpar_text_put(out, "; the ");
     dpari_text_int(out, comm->node->size);
-    dpar_text_put(out, comm->node->size == 1 ? " rank of this one" : " ranks of this one");
-    dpar_text_put(out, " by its memory");
+    dpar_text_put(out, comm->node->size == 1 ? " rank" : " ranks");
+    dpar_text_put(out, " of this node by its shared memory");
 }
 
-/* Work that nobody waited for: MPI may still be at it, so its memory stays. */
+/* Ends works of c that nobody waited for. MPI may still use their memory, which is therefore kept.
+ * Returns their number. */
 static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
 {
     dpari_mpi_task *t, *after;
@@ -4974,7 +5122,7 @@ static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
             t->work = NULL;
             dpari_mpi_end(t, DPAR_E_ARG);
             if (work != NULL) {
-                work->comm = NULL; /* counts as done */
+                work->comm = NULL; /* it counts as finished */
                 work->status = DPAR_E_ARG;
                 work->phase = DPARI_MPI_FINISHED;
             }
@@ -4984,7 +5132,8 @@ static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
     return lost;
 }
 
-/* Others may have left a communicator open, and not come. */
+/* Frees a communicator of the node's memory, with a deadline of at most 5 s, because other ranks
+ * may never free it. */
 static void dpari_mpi_close_part(dpar_comm *part)
 {
     if (part != NULL) {
@@ -4993,6 +5142,7 @@ static void dpari_mpi_close_part(dpar_comm *part)
     }
 }
 
+/* Frees the world with its last communicator. alive: MPI is not finalised yet. */
 static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
 {
     dpari_mpi_task *t, *next;
@@ -5041,7 +5191,8 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
     c->level.node_of = NULL;
 }
 
-/* Until a request is done, or `limit` seconds have passed on the stopwatch; 0: no limit. */
+/* Waits until a request is done, or `limit` seconds have passed on the stopwatch; 0 means no limit.
+ * Returns 1 if it is done. */
 static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, double limit)
 {
     int done = 0;
@@ -5052,8 +5203,9 @@ static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, d
     return done;
 }
 
-/* All notes that were sent to this rank are read: MPICH 5 ends the job where a communicator that is
- * freed has messages. All have come, nobody waits any more, and so nobody sends another. */
+/* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
+ * freed that still has messages. All ranks are closing and none waits, so that no new note is sent.
+ */
 static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
 {
     const double limit = c->comm.timeout_s;
@@ -5070,7 +5222,7 @@ static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
             MPI_Ireduce_scatter_block(c->told, &c->due, 1, MPI_INT32_T, MPI_SUM, c->main,
                                       &request) == MPI_SUCCESS &&
             dpari_mpi_in_time(&request, &watch, limit);
-    for (; there && c->notes < c->due; c->notes++) { /* no probe: see dpari_mpi_begin */
+    for (; there && c->notes < c->due; c->notes++) { /* without a probe: see dpari_mpi_begin */
         there = MPI_Irecv(&c->last, (int)sizeof c->last, MPI_BYTE, MPI_ANY_SOURCE,
                           DPARI_MPI_TAG_NOTE, c->side, &request) == MPI_SUCCESS &&
                 dpari_mpi_in_time(&request, &watch, limit);
@@ -5080,12 +5232,12 @@ static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
     }
     return there ? (dpar_status)DPAR_OK
                  : dpari_mpi_break(c, DPAR_E_TIMEOUT,
-                                   "close: a rank that had come to it does not go on", 0);
+                                   "dpar_comm_free: a rank called it, but does not finish it", 0);
 }
 
-/* All have come, and what is under way, on the world's other communicators too, goes on until then.
- * The closes in the node's memory, which know of none of that, then find everybody there; and what
- * nobody has waited for is lost when nobody needs it any more. */
+/* A barrier with which closing begins. While it waits, everything that is under way advances, also
+ * on other communicators of the world, which a close in the node's memory would not do. After it
+ * all ranks are there, and no rank needs any more what nobody has waited for. */
 static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
 {
     dpar_call barrier;
@@ -5095,7 +5247,8 @@ static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
     return dpari_mpi_run(comm, &barrier);
 }
 
-/* The world's takes with it what was split from it. Where it has broken others may wait there. */
+/* Closing the world's first communicator closes those that were split from it. If it is broken
+ * these are broken first, because other ranks may be waiting in them. */
 static void dpari_mpi_close_split(dpari_mpi_ctx *c, int finalized)
 {
     dpari_mpi_ctx *part;
@@ -5138,16 +5291,16 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     if (comm->node != c->world->node) {
         dpari_mpi_close_part(comm->node);
     }
-    if (!finalized && c->comm.status < 0) { /* else: dpari_mpi_begin */
+    if (!finalized && c->comm.status < 0) { /* otherwise dpari_mpi_begin has read the notes */
         dpari_mpi_listen(c);
     }
     kept = finalized || read < 0 || !dpari_mpi_letters_gone(c, c->waiting) ||
            !dpari_mpi_letters_gone(c, c->broken);
-    if (!finalized && c->comm.status >= 0) { /* a broken one might wait for ever */
+    if (!finalized && c->comm.status >= 0) { /* freeing a broken one might never return */
         MPI_Comm_free(&c->main);
         MPI_Comm_free(&c->side);
     }
-    if (!kept) { /* MPI has nothing of it */
+    if (!kept) { /* MPI does not use this memory any more */
         free(c->waiting);
         free(c->broken);
         free(c->heard);
@@ -5159,24 +5312,27 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         dpari_on_end_all(comm);
     }
     dpari_mpi_leave_world(w, !finalized);
-    return lost > 0 ? (dpar_status)DPAR_E_ARG : met < 0 ? met : read;
+    if (lost > 0) {
+        return DPAR_E_ARG;
+    }
+    return met < 0 ? met : read;
 }
 
-/* ==== going on without ranks that died ==== */
+/* ==== continuing without ranks that died ==== */
 
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-/* Have all that live come, before the deadline? MPIX_Comm_shrink has none. */
+/* Waits, with the deadline, until all remaining ranks shrink. MPIX_Comm_shrink has no deadline. */
 static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
 {
     dpari_stopwatch watch = {0, 0};
     MPI_Request request;
     int flag = 1, done = 0, code = MPIX_Comm_iagree(c->main, &flag, &request);
-    while (code == MPI_SUCCESS && !done) { /* it fails where a rank has died, when it is done */
+    while (code == MPI_SUCCESS && !done) { /* if a rank has died the test fails when it is done */
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             break;
         }
         if (c->comm.timeout_s > 0 && dpari_os_waited(&watch) > c->comm.timeout_s) {
-            dpari_mpi_put_why(why, "shrink: not all ranks that live have come before the deadline");
+            dpari_mpi_put_why(why, "shrink: not all remaining ranks called it before the deadline");
             return DPAR_E_TIMEOUT;
         }
         DPARI_MPI_YIELD();
@@ -5188,7 +5344,7 @@ static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
     return DPAR_OK;
 }
 
-/* was[r]: the rank in c of part's r-th. */
+/* Sets was[r] to the rank in c of part's rank r. */
 static void dpari_mpi_shrink_map(const dpari_mpi_ctx *c, MPI_Comm part, int32_t *was)
 {
     MPI_Group of, in;
@@ -5205,7 +5361,8 @@ static void dpari_mpi_shrink_map(const dpari_mpi_ctx *c, MPI_Comm part, int32_t 
 }
 #endif
 
-/* One of several nodes; on one node dpar_mpi_make gives a communicator of the node's memory. */
+/* Shrinks a communicator of several nodes. On one node dpar_mpi_make returns a communicator of the
+ * node's memory, which has its own shrink. */
 static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
@@ -5213,7 +5370,8 @@ static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *w
     MPI_Comm part = MPI_COMM_NULL;
     dpar_status status;
     int code;
-    dpar_comm_abort(comm, DPAR_E_PEER, "a rank shrinks this communicator"); /* the first counts */
+    /* An error that the communicator already has stays: the first one counts. */
+    dpar_comm_abort(comm, DPAR_E_PEER, "another rank called dpar_comm_shrink");
     status = dpari_mpi_shrink_meet(c, why);
     if (status < 0) {
         return status;
@@ -5234,12 +5392,12 @@ static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *w
     (void)out;
     (void)was;
     dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
-                           "nodes cannot go on when a rank has died");
+                           "nodes cannot continue after a rank has died");
     return DPAR_E_SYSTEM;
 #endif
 }
 
-/* ==== making one ==== */
+/* ==== making a communicator ==== */
 
 static void dpari_mpi_table(dpar_engine *e)
 {
@@ -5271,7 +5429,7 @@ static int32_t dpari_mpi_tag_most(MPI_Comm comm)
     return (int32_t) * (int *)value;
 }
 
-/* Owns *main from here on, whatever comes. */
+/* Makes a communicator of the world over *main, which it takes over, also on failure. */
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why)
 {
@@ -5311,6 +5469,7 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
     return DPAR_OK;
 }
 
+/* DPAR_E_ARG, with a message, if MPI is not running or `user` cannot be used. */
 static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
 {
     int yes = 0;
@@ -5330,21 +5489,21 @@ static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
     }
     MPI_Comm_test_inter(user, &yes);
     if (yes) {
-        dpari_mpi_put_why(why, "an inter-communicator joins two groups: give one of one group "
-                               "(MPI_Intercomm_merge)");
+        dpari_mpi_put_why(why, "the communicator is an inter-communicator, which has two groups: "
+                               "join them with MPI_Intercomm_merge");
         return DPAR_E_ARG;
     }
     return DPAR_OK;
 }
 
-/* What the environment says, as a number; 0: nothing. */
+/* An environment variable as a number, or 0 if it is not set. */
 static int dpari_mpi_env(const char *name)
 {
     const char *text = getenv(name);
     return text != NULL ? atoi(text) : 0;
 }
 
-/* The deadline: of the options, of the environment, the usual one. */
+/* Sets the deadline: that of the options, otherwise DPAR_TIMEOUT, otherwise 300 s. */
 static dpar_status dpari_mpi_deadline(dpar_mpi_desc *o, dpar_why *why)
 {
     dpari_site site;
@@ -5359,8 +5518,8 @@ static dpar_status dpari_mpi_deadline(dpar_mpi_desc *o, dpar_why *why)
     return status;
 }
 
-/* Ranks with different options would call different functions of MPI, or wait for others that have
- * given up. */
+/* Compares the options of all ranks, and sets flat if any rank wants it. Ranks with different
+ * options would call different functions of MPI, or wait for others that have timed out. */
 static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_why *why)
 {
     const dpar_status own = dpari_mpi_deadline(o, why);
@@ -5387,12 +5546,12 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
     }
     o->flat = v[2] > 0;
     if (v[0] + v[1] > 0) {
-        dpari_mpi_put_why(why, "ranks give different options (rank_order, check, blocking)");
+        dpari_mpi_put_why(why, "ranks pass different values of rank_order, check or blocking");
         return DPAR_E_MISMATCH;
     }
     if (v[3] + v[4] > 0) {
         dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-        dpar_text_put(&t, "ranks give deadlines (timeout_s, DPAR_TIMEOUT) from ");
+        dpar_text_put(&t, "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from ");
         dpari_text_real(&t, -v[4], 6);
         dpar_text_put(&t, " to ");
         dpari_text_real(&t, v[3], 6);
@@ -5400,8 +5559,8 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
         return DPAR_E_MISMATCH;
     }
     if (o->blocking && o->timeout_s >= 0) {
-        dpari_mpi_put_why(why, "blocking = 1 waits inside MPI, which has no deadline: give "
-                               "timeout_s < 0 with it");
+        dpari_mpi_put_why(why, "blocking = 1 waits inside MPI, which has no deadline: set "
+                               "timeout_s below 0 with it");
         return DPAR_E_ARG;
     }
     return DPAR_OK;
@@ -5416,7 +5575,8 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
         return NULL;
     }
     w->lanes_from = DPARI_MPI_LANES;
-    w->dealt[0] = w->dealt[1] = -1; /* not before it is measured */
+    w->dealt[0] = -1; /* not used before it is measured */
+    w->dealt[1] = -1;
     w->all = MPI_GROUP_NULL;
     code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
     if (code == MPI_SUCCESS) {
@@ -5433,7 +5593,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     return w;
 }
 
-/* One node's job under a name that no other has. */
+/* Describes the ranks of a node as a job of dpar, under a name that no other job has. */
 static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
 {
     int rank = 0, size = 1;
@@ -5452,8 +5612,9 @@ static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
     return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
 }
 
-/* The worst status of all ranks, with that rank's sentence. That another rank is gone, or late, is
- * most often what came of its own failure: then that one counts. */
+/* The worst status of all ranks, with the message of the rank that has it. DPAR_E_PEER and
+ * DPAR_E_TIMEOUT are usually consequences of another rank's failure, which therefore counts as
+ * worse. Collective. */
 static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
 {
     enum { CAUSE = 1000 };
@@ -5471,7 +5632,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
         code = MPI_Bcast(said->text, (int)sizeof said->text, MPI_CHAR, worst.rank, user);
     }
     if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "comparing how it went", code);
+        dpari_mpi_say(why, "comparing the results of all ranks", code);
         return DPAR_E_SYSTEM;
     }
     if (worst.status < 0) {
@@ -5480,7 +5641,8 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
     return (dpar_status)worst.status;
 }
 
-/* Once the node's ranks are known. */
+/* Makes the communicator of a node's memory, once the node's ranks are known. Fails on all ranks if
+ * it fails on one. Collective. */
 static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_desc *options,
                                   dpar_comm **node, dpar_why *why)
 {
@@ -5509,16 +5671,19 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_
     status = dpari_job_join(&job, &o, &made, &said);
     status = dpari_mpi_worst(user, status, &said, why);
     if (status < 0) {
-        (void)dpar_comm_free(made); /* another node's ranks did not meet */
+        (void)dpar_comm_free(made); /* it may have failed on another node only */
         return status;
     }
     *node = made;
     return DPAR_OK;
 }
 
-enum { DPARI_MPI_MEETING = 20 }; /* seconds until ranks of a node that do not meet give up */
+/* Seconds after which ranks that MPI reports to be on one node, but that share no memory, time out.
+ */
+enum { DPARI_MPI_MEETING = 20 };
 
-/* The ranks of this node, in the order of own. DPAR_MPI_NODE=n: as if nodes had n ranks at most. */
+/* Makes *node, the ranks of this node in the order of own. With DPAR_MPI_NODE=n, nodes count as
+ * several of at most n ranks. Collective. */
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
 {
     MPI_Comm whole = MPI_COMM_NULL;
@@ -5532,15 +5697,16 @@ static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
     return code;
 }
 
-/* What MPI calls a node may be several: containers of one machine, or machines of one name. Ranks
- * that see a name which the first one shows are with it; the others do the same among themselves.
- * COLLECTIVE over *node, which becomes this rank's part of it. */
+/* Splits what MPI reports as one node, but may be several: containers of one machine, or machines
+ * with the same name. The first rank publishes a name (dpari_os_show). Ranks that see it are on its
+ * node, and the others repeat this among themselves. Collective over *node, which becomes this
+ * rank's part of it. */
 static int dpari_mpi_part_node(MPI_Comm *node)
 {
     int code = MPI_SUCCESS, all = 0, sees = 0;
     while (code == MPI_SUCCESS && !sees) {
         MPI_Comm part = MPI_COMM_NULL;
-        uint64_t shown[2] = {0, 0}; /* the name, and whether there is one */
+        uint64_t shown[2] = {0, 0}; /* the name, and 1 if it could be created */
         int rank = 0, fd = -1;
         MPI_Comm_rank(*node, &rank);
         if (rank == 0) {
@@ -5549,7 +5715,8 @@ static int dpari_mpi_part_node(MPI_Comm *node)
         }
         code = MPI_Bcast(shown, (int)sizeof shown, MPI_BYTE, 0, *node);
         sees = rank == 0 || shown[1] == 0 || dpari_os_sees(shown[0]);
-        if (code == MPI_SUCCESS) { /* all have looked */
+        if (code == MPI_SUCCESS) { /* also waits until all have looked, before the name is
+                                      removed */
             code = MPI_Allreduce(&sees, &all, 1, MPI_INT, MPI_MIN, *node);
         }
         if (fd >= 0) {
@@ -5564,9 +5731,10 @@ static int dpari_mpi_part_node(MPI_Comm *node)
     return code;
 }
 
-/* Those of `own` that share this rank's memory, as dpar's own communicator; NULL, and `flat` says
- * why, where no two ranks do. Ranks in containers may be told that they are on one node and reach
- * no common memory: that they do is tried. COLLECTIVE, the same outcome on all ranks. */
+/* Makes a communicator of the ranks of `own` that share this rank's memory. NULL, with the reason
+ * in `flat`, if no two ranks of the job do. Whether they do is tried, because ranks in containers
+ * may be reported to be on one node and yet have no common memory. Collective, with the same result
+ * on all ranks. */
 static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
                                   dpar_why *flat)
 {
@@ -5577,7 +5745,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t 
     memset(flat, 0, sizeof *flat);
     memset(&options, 0, sizeof options);
     if (o->flat) {
-        dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT says so");
+        dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT is set");
         return NULL;
     }
     if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
@@ -5589,7 +5757,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t 
     first = here == 0;
     if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
         (all == size && size > 1)) {
-        dpari_mpi_put_why(flat, "each rank is alone on its node");
+        dpari_mpi_put_why(flat, "no two ranks are on the same node");
     } else {
         options.timeout_s = DPARI_MPI_MEETING;
         if (o->timeout_s > 0) {
@@ -5617,7 +5785,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     dpar_status status = dpari_mpi_usable(user, why);
     int code;
     if (status == DPAR_OK && out == NULL) {
-        status = dpari_wrong(why, "dpar_mpi_make: the result is NULL");
+        status = dpari_wrong(why, "dpar_mpi_make: out, which receives the result, is NULL");
     }
     if (status < 0) {
         return status;
@@ -5634,7 +5802,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
     status = dpari_mpi_same_options(own, &chosen, why);
     node = status >= 0 ? dpari_mpi_share(own, &chosen, &nodes, &flat) : NULL;
-    if (node != NULL) { /* inside a blocking call of MPI nothing in the node's memory would go on */
+    if (node != NULL) { /* within a blocking call nothing in the node's memory would advance */
         chosen.blocking = 0;
     }
     if (node != NULL && nodes == 1) {
@@ -5666,7 +5834,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     !defined(DPAR_MPI_GRID_DONE)
 #define DPAR_MPI_GRID_DONE
 
-/* What cart says of the grid, into d. */
+/* Fills d with the dims, parts and periodicity of cart's process grid. */
 static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *why)
 {
     int parts[DPAR_MAX_DIMS], periods[DPAR_MAX_DIMS], coords[DPAR_MAX_DIMS];
@@ -5676,17 +5844,19 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
         for (k = 0; k < DPAR_MAX_DIMS && k < d->dims; k++) {
             n += d->parts[k] > 0;
         }
-        return d->dims > 0 && n == d->dims
-                   ? DPAR_OK
-                   : dpari_wrong(why,
-                                 "grid: the communicator has no process grid: give it the one that "
-                                 "MPI_Cart_create made, or say the parts of each dim");
+        if (d->dims > 0 && n == d->dims) {
+            return DPAR_OK;
+        }
+        return dpari_wrong(why,
+                           "dpar_mpi_grid_make: the communicator has no process grid: pass one "
+                           "that MPI_Cart_create made, or set desc.dims and all of desc.parts");
     }
     MPI_Cartdim_get(cart, &n);
     if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {
-        return dpari_wrong(
-            why, "grid: the communicator's process grid has %d dims (1 to %d), desc %d", n,
-            (int32_t)DPAR_MAX_DIMS, d->dims);
+        return dpari_wrong(why,
+                           "dpar_mpi_grid_make: the process grid has %d dims (1 to %d are "
+                           "allowed), and desc.dims is %d",
+                           n, (int32_t)DPAR_MAX_DIMS, d->dims);
     }
     MPI_Cart_get(cart, n, parts, periods, coords);
     d->dims = (int32_t)n;
@@ -5694,7 +5864,7 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
         const int at = d->order == DPAR_ORDER_FIRST_FASTEST ? n - 1 - k : k;
         if (d->parts[at] != 0 && d->parts[at] != parts[k]) {
             return dpari_wrong(
-                why, "grid: dim %d has %d parts in desc, %d in the communicator's process grid",
+                why, "dpar_mpi_grid_make: desc.parts[%d] is %d, but the process grid has %d parts",
                 at, d->parts[at], parts[k]);
         }
         d->parts[at] = (int32_t)parts[k];
@@ -5714,17 +5884,19 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
         return status;
     }
     memset(&said, 0, sizeof said);
-    status = desc && grid ? DPAR_OK : dpari_wrong(&said, "grid: its description or result is NULL");
+    if (desc == NULL || grid == NULL) {
+        status = dpari_wrong(&said, "dpar_mpi_grid_make: desc or grid is NULL");
+    }
     if (status == DPAR_OK) {
         d = *desc;
         d.owns_comm = 1;
         status = dpari_mpi_cart(cart, &d, &said);
     }
-    status = dpari_agree(world, status, &said); /* not all may have given the same */
+    status = dpari_agree(world, status, &said); /* it may have failed on some ranks only */
     if (status >= DPAR_OK) {
         status = dpar_grid_make(world, &d, grid, &said);
     }
-    if (status < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
+    if (status < DPAR_OK) { /* returns here, so that compilers see that *grid is set below */
         (void)dpar_comm_free(world);
         if (why) {
             *why = said;

@@ -307,26 +307,39 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 #include <dlfcn.h>
 #endif
 
-/* Under -std=c99 a system header that came before hides POSIX and what networks are made of, and
- * nothing brings it back. */
+/* How the engine works.
+ *
+ * dpari_nccl_world is what dpar_nccl_make creates once in a process; dpari_nccl_ctx is one
+ * communicator of it. A call of dpar takes a dpari_nccl_slot: two events, between which its work is
+ * enqueued on the world's stream. The first makes that stream wait for the compute stream, and the
+ * second is what dpar_wait lets the compute stream wait for. NCCL communicators are non-blocking,
+ * so that no call of NCCL can hang: dpari_nccl_settle polls until one is through.
+ *
+ * A thread, the watchdog, looks at the operation at the head of the stream and aborts NCCL when its
+ * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
+ * ranks, by which ranks compare their calls and report errors. The world's lock protects everything
+ * that both threads use; "Locked" in a comment means that the caller holds it. */
+
+/* With -std=c99, a system header that was included before hides the functions of POSIX and of the
+ * network, and nothing can bring them back. */
 #if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
 #endif
 
 enum {
-    DPARI_NCCL_OLDEST = 21801,
-    DPARI_NCCL_RING = 32, /* operations that a report shows */
-    DPARI_NCCL_ADDRESSES = 6,
-    DPARI_NCCL_LIMIT = 64,   /* elements: blocks in scratch are multiples of it */
-    DPARI_NCCL_FINISHED = 3, /* work->phase; before: */
-    DPARI_NCCL_PENDING = 1,
-    DPARI_NCCL_ENQUEUED = 2
+    DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
+    DPARI_NCCL_RING = 32,      /* operations that a report shows */
+    DPARI_NCCL_ADDRESSES = 6,  /* of rank 0, that other ranks try */
+    DPARI_NCCL_LIMIT = 64,     /* elements of which blocks in scratch are multiples */
+    DPARI_NCCL_PENDING = 1,    /* work->phase: a message that is not enqueued yet, */
+    DPARI_NCCL_ENQUEUED = 2,   /* that is under way, */
+    DPARI_NCCL_FINISHED = 3    /* and that has ended */
 };
 #define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* FNV-1a's */
 
-/* The struct behind it has another name in 2.27 than later. */
+/* A window of NCCL. The struct behind it has another name in 2.27 than later. */
 #if NCCL_VERSION_CODE >= 22703
 typedef ncclWindow_t dpari_nccl_window;
 #else
@@ -335,7 +348,7 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
 
 /* ==== the functions of NCCL ==== */
 
-/* Those that are always there, and those by the version that brought them. */
+/* The functions that all supported versions have, then those that a later version added. */
 #define DPARI_NCCL_ALWAYS(X)                                                                       \
     X(GetVersion, (int *))                                                                         \
     X(GetUniqueId, (ncclUniqueId *))                                                               \
@@ -423,7 +436,8 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 #else
-/* A function's address, from a pointer to data: POSIX has them alike. */
+/* Stores a function's address in *to, through a pointer to data, which POSIX allows. Returns 0 if
+ * the library lacks it. */
 static int32_t dpari_nccl_symbol(void *library, const char *name, void *to)
 {
     void *at = dlsym(library, name);
@@ -440,7 +454,7 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
         said = dlerror();
         return dpari_say(
             DPAR_E_SYSTEM, why,
-            "cannot load NCCL: %s; set LD_LIBRARY_PATH, or DPAR_NCCL_LIBRARY to the file",
+            "cannot load NCCL: %s; set LD_LIBRARY_PATH to its folder, or DPAR_NCCL_LIBRARY to it",
             said != NULL ? said : name);
     }
 #define DPARI_NCCL_NEED(name, args)                                                                \
@@ -458,13 +472,15 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     DPARI_NCCL_22902(DPARI_NCCL_TRY)
 #undef DPARI_NCCL_NEED
 #undef DPARI_NCCL_TRY
-    return lacks == NULL ? (dpar_status)DPAR_OK
-                         : dpari_say(DPAR_E_SYSTEM, why, "%s lacks %s", name, lacks);
+    if (lacks != NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "the NCCL library %s has no function %s", name, lacks);
+    }
+    return DPAR_OK;
 }
 #endif
 
-/* Takes away what a version does not have, whatever symbols there are (2.28.9's library has some of
- * later ones). */
+/* Removes the functions that a version does not have, even if the library has their symbols: that
+ * of 2.28.9 has some of later versions. */
 static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 {
     api->version = version;
@@ -517,12 +533,13 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ==== what there is ==== */
+/* ==== data structures ==== */
 
 typedef struct dpari_nccl_ctx dpari_nccl_ctx;
 typedef struct dpari_nccl_world dpari_nccl_world;
 
-/* CUstreamBatchMemOpParams of cuda.h, which a program need not have: tests/gpu/link.c compares. */
+/* CUstreamBatchMemOpParams of cuda.h, which a program need not have. tests/gpu/link.c compares the
+ * two. */
 typedef struct dpari_nccl_stream_op {
     int32_t operation, room_0;
     uint64_t address, value;
@@ -533,43 +550,46 @@ enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 }
 typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
                                   unsigned flags);
 
-/* One enqueued group: an operation, or several messages. */
+/* One enqueued group: a collective, or the messages that were posted together. */
 typedef struct dpari_nccl_slot {
-    cudaEvent_t ready, done; /* on the compute stream, before; on the communication stream, after */
+    cudaEvent_t ready, done; /* recorded before it on the compute stream, and after it on the
+                                communication stream */
     struct dpari_nccl_slot *next;
     dpari_nccl_ctx *ctx;
-    dpar_call call; /* the first one */
-    int64_t sequence, number;
-    int32_t works;   /* that still name it */
-    int32_t flying;  /* its `done` has not been seen */
-    int32_t capture; /* belongs to a graph: its events say nothing here */
-    int32_t told;
-    int32_t messages;
-    int32_t meets; /* ranks whose devices meet in it */
-    double since;  /* it is at the head and could run; < 0: not yet */
+    dpar_call call;           /* the call, or that of the first message */
+    int64_t sequence, number; /* of the collective; of the record */
+    int32_t works;            /* works that still refer to it */
+    int32_t flying;           /* 1 until `done` was seen to be reached */
+    int32_t capture;          /* 1: it belongs to a graph, so that its events cannot be queried */
+    int32_t told;     /* seconds after which other ranks were last told of the wait, plus 1 */
+    int32_t messages; /* 1: a group of messages */
+    int32_t meets;    /* ranks whose devices synchronise in it */
+    double since;     /* since when it is at the head and only other ranks can delay it; negative if
+                         it is not yet */
 } dpari_nccl_slot;
 
-/* What a rank tells about itself, or about another. */
+/* Where a rank is in a communicator, as it or another rank reports it. */
 typedef struct dpari_nccl_note {
     uint64_t comm;
     int64_t sequence, count;
-    int32_t waits; /* 1: in the operation; 0: that was the last one */
+    int32_t waits; /* 1: it waits in the operation; 0: that was its last one */
     int32_t kind, type, op, root, tag, varies, room;
 } dpari_nccl_note;
 
+/* Messages of the side channel. A connection begins with the first four; see dpari_nccl_prove. */
 enum {
-    DPARI_NCCL_HELLO = 1, /* with a number drawn */
-    DPARI_NCCL_CHALLENGE, /* another one, and the proof of rank 0 */
-    DPARI_NCCL_PROOF,     /* that of the rank */
-    DPARI_NCCL_WELCOME,   /* the card follows */
-    DPARI_NCCL_REFUSED,   /* a sentence follows */
-    DPARI_NCCL_NOTE,
-    DPARI_NCCL_ASK,  /* "what do you do?" */
-    DPARI_NCCL_WANT, /* "what do all do?": a NOTE of each, then END */
+    DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
+    DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
+    DPARI_NCCL_PROOF,     /* from the rank: its proof */
+    DPARI_NCCL_WELCOME,   /* from rank 0, if ranks meet by TCP: the card follows */
+    DPARI_NCCL_REFUSED,   /* from rank 0: the reason is in `text` */
+    DPARI_NCCL_NOTE,      /* where a rank is */
+    DPARI_NCCL_ASK,       /* asks a rank for its note */
+    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all: NOTEs, then END */
     DPARI_NCCL_END,
-    DPARI_NCCL_BROKEN, /* a sentence follows */
-    DPARI_NCCL_DEAD,   /* `rank` is gone */
-    DPARI_NCCL_BYE
+    DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
+    DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
+    DPARI_NCCL_BYE     /* the sender leaves in order */
 };
 enum { DPARI_NCCL_TEXT = 256, DPARI_NCCL_DRAWN = 16, DPARI_NCCL_KEY = 32 };
 typedef struct dpari_nccl_message {
@@ -585,88 +605,92 @@ typedef struct dpari_nccl_address {
     unsigned char at[16];
 } dpari_nccl_address;
 
-/* What rank 0 gives to all. */
+/* What rank 0 sends to all ranks before they make NCCL's communicator. */
 typedef struct dpari_nccl_card {
     uint64_t magic, job;
     int32_t size, version, options, port, addresses;
-    int32_t ending; /* not 0: rank 0 could not make it */
+    int32_t ending; /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    unsigned char key[DPARI_NCCL_KEY]; /* never sent by TCP */
+    unsigned char key[DPARI_NCCL_KEY]; /* of the proofs; never sent by TCP */
 } dpari_nccl_card;
 
+/* States of a connection. */
 enum {
-    DPARI_NCCL_AWAY,
-    DPARI_NCCL_HERE,
-    DPARI_NCCL_LOST,
-    DPARI_NCCL_GONE,
-    DPARI_NCCL_LEFT,
-    DPARI_NCCL_KNOCKS /* elsewhere: rank 0 has not answered yet */
+    DPARI_NCCL_AWAY,  /* not connected yet */
+    DPARI_NCCL_HERE,  /* connected and proved */
+    DPARI_NCCL_LOST,  /* lost a moment ago; may come back */
+    DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
+    DPARI_NCCL_LEFT,  /* the rank left in order */
+    DPARI_NCCL_KNOCKS /* on other ranks than 0: connected, but rank 0 has not answered yet */
 };
-/* A connection of the side channel: on rank 0 one to each rank, elsewhere the one to rank 0. */
+/* A connection of the side channel: on rank 0 one to each rank, on other ranks the one to rank 0.
+ */
 typedef struct dpari_nccl_link {
     int fd;
     int32_t state;
-    int32_t before; /* of one that knocks: its state if nobody answers */
-    int32_t got;    /* bytes of `in` */
-    double lost;    /* when; of one that never was: the last attempt */
+    int32_t before; /* while it KNOCKS: the state to return to if nobody answers */
+    int32_t got;    /* bytes of `in` that have arrived */
+    double lost;    /* when it was lost, or, if it was never connected, last tried */
     unsigned char drawn[DPARI_NCCL_DRAWN];
     dpari_nccl_message in;
 } dpari_nccl_link;
 
-/* Somebody at rank 0's door, who has proved nothing yet. */
+/* A connection to rank 0 that has not proved yet to belong to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* it says; 0: it has not */
+    int32_t rank; /* which it claims to be; 0 before its HELLO */
     int32_t got;
     double since;
     unsigned char theirs[DPARI_NCCL_DRAWN], ours[DPARI_NCCL_DRAWN];
     dpari_nccl_message in;
 } dpari_nccl_knock;
 
-/* Where the key comes from. */
+/* Where the key of the proofs comes from. */
 enum { DPARI_NCCL_BY_CARD, DPARI_NCCL_BY_VARIABLE, DPARI_NCCL_BY_FILE, DPARI_NCCL_BY_NOTHING };
 /* Why rank 0 listens where it does. */
 enum {
-    DPARI_NCCL_AT_ALL,      /* no address was given */
-    DPARI_NCCL_AT_LOOP,     /* all ranks are on this node */
-    DPARI_NCCL_AT_GIVEN,    /* the address given */
-    DPARI_NCCL_NOT_OURS,    /* at all: no network here has the address */
-    DPARI_NCCL_LOOP_BY_NAME /* at all: the name is the loop's here, and elsewhere maybe not */
+    DPARI_NCCL_AT_ALL,      /* at all addresses, because none was given */
+    DPARI_NCCL_AT_LOOP,     /* at the loopback address, because all ranks are on this node */
+    DPARI_NCCL_AT_GIVEN,    /* at the given address */
+    DPARI_NCCL_NOT_OURS,    /* at all, because no network of this machine has the given address */
+    DPARI_NCCL_LOOP_BY_NAME /* at all, because the name is a loopback address on this machine, and
+                               perhaps another one elsewhere */
 };
 
 typedef struct dpari_nccl_side {
-    int listener[DPARI_NCCL_ADDRESSES]; /* rank 0's */
+    int listener[DPARI_NCCL_ADDRESSES]; /* on rank 0: sockets that listen */
     int32_t listeners;
-    int32_t at;              /* DPARI_NCCL_AT_x */
-    int32_t secret;          /* DPARI_NCCL_BY_x */
-    dpari_nccl_knock *knock; /* rank 0: the oldest first */
+    int32_t at;              /* DPARI_NCCL_AT_LOOP, ... */
+    int32_t secret;          /* DPARI_NCCL_BY_CARD, ... */
+    dpari_nccl_knock *knock; /* on rank 0, the oldest first */
     int32_t knocks, knocks_room;
-    int32_t refused; /* that did not know the secret */
-    int32_t links;   /* 0: there is none */
+    int32_t refused; /* connections whose proof was wrong */
+    int32_t links;   /* 0 if there is no side channel */
     dpari_nccl_link *link;
-    dpari_nccl_note *note; /* of each rank */
-    int32_t *known;        /* 1: note[r] was heard */
+    dpari_nccl_note *note; /* [size] the last note of each rank */
+    int32_t *known;        /* [size] 1 if there is one */
     struct pollfd *polls;
-    double asked;
-    int32_t answered; /* the answer to WANT is complete */
-    int32_t wanting;
+    double asked;     /* when all ranks were last asked for notes */
+    int32_t wanting;  /* 1: WANT was sent */
+    int32_t answered; /* 1: and its answer is complete */
     dpari_nccl_card card;
     dpari_nccl_address master; /* by TCP: where rank 0 listens */
 } dpari_nccl_side;
 
 typedef struct dpari_nccl_memory {
     struct dpari_nccl_memory *next;
-    dpari_nccl_ctx *ctx; /* registered there, or NULL */
+    dpari_nccl_ctx *ctx; /* the communicator it is registered with, or NULL */
     void *memory, *base, *handle;
-    size_t bytes; /* of dpar_comm_alloc's */
+    size_t bytes; /* if it is from dpar_comm_alloc */
     dpari_nccl_window window;
-    int32_t owned; /* of dpar_comm_alloc */
-    int32_t mem_alloc;
-    char **near;   /* lent: where this device reaches what each rank has; NULL: out of reach */
-    int64_t flags; /* where they begin in it */
-    int32_t turns; /* written so far, outside of graphs */
-    int32_t part;  /* the last one */
+    int32_t owned;     /* 1: from dpar_comm_alloc */
+    int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
+    char **near;       /* lent memory: [size] where this device reaches each rank's, NULL if it does
+                          not; otherwise NULL */
+    int64_t flags;     /* where the flags begin in it, in bytes */
+    int32_t turns;     /* exchanges so far, outside of graphs */
+    int32_t part;      /* the part that the last one used */
 } dpari_nccl_memory;
 
 typedef struct dpari_nccl_used {
@@ -676,38 +700,40 @@ typedef struct dpari_nccl_used {
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_nccl_desc options;
-    char *log; /* options.log_file, which need not live so long */
+    char *log; /* a copy of options.log_file, which the caller may free */
     int32_t device, rank, size;
     int32_t own_stream;
-    cudaStream_t stream;        /* where all of it runs */
-    cudaStream_t freeing;       /* what sets flags for which nobody comes; NULL: nothing was lent */
-    dpari_nccl_stream_ops *ops; /* the driver's; NULL: it has none */
+    cudaStream_t stream;        /* on which all operations run */
+    cudaStream_t freeing;       /* sets the flags of ranks that will not come; NULL if nothing is
+                                   lent */
+    dpari_nccl_stream_ops *ops; /* a function of the driver, or NULL if it has none */
     dpari_nccl_slot *slots, *spare;
-    dpari_nccl_slot *flying, *last; /* in the order of the stream */
-    dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
-    dpari_nccl_ctx *comms;          /* in the order of making */
-    dpari_nccl_ctx *closed;         /* those that a thread may still abort */
-    dpari_ended kept;               /* others, which plans may name */
+    dpari_nccl_slot *flying, *last; /* operations under way, in the order of the stream */
+    dpari_nccl_slot *entering;      /* the operation that is being enqueued */
+    dpari_nccl_ctx *comms;          /* in the order in which they were made */
+    dpari_nccl_ctx *closed;         /* closed ones that a thread may still abort */
+    dpari_ended kept;               /* other closed ones, which plans may still refer to */
     dpari_nccl_memory *memory;
-    char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
-    dpari_nccl_used *used;
+    char *scratch;           /* device memory */
+    char *staging, *letters; /* page-locked memory of collectives, and of messages */
+    dpari_nccl_used *used;   /* the parts of letters in use, ascending */
     int32_t used_count;
     dpari_nccl_side side;
-    uint64_t *node; /* of each rank, a number of the machine that it is on; NULL: nobody has said */
+    uint64_t *node; /* [size] a number of the machine each rank is on; NULL if that is not known */
     pthread_mutex_t lock;
     dpari_thread thread;
-    int32_t watched; /* there is a watchdog */
-    uint32_t frees;  /* operations wait for flags that nobody sets */
-    uint32_t ending;
-    double period;
-    double looked; /* at the deadline of an operation, last */
-    int wake[2];
+    int32_t watched; /* 1: there is a watchdog */
+    uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
+    uint32_t ending; /* 1: the watchdog is to end */
+    double period;   /* of the watchdog, in seconds */
+    double looked;   /* when the deadline of an operation was last checked */
+    int wake[2];     /* a pipe that wakes the watchdog */
 };
 
 typedef struct dpari_nccl_record {
     int64_t sequence, count;
     int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE, then how it ended */
+    int32_t state; /* DPAR_MORE while under way, then how it ended */
 } dpari_nccl_record;
 
 /* One rank's part of an operation on host memory. */
@@ -722,19 +748,19 @@ struct dpari_nccl_ctx {
     dpari_nccl_world *world;
     dpari_nccl_ctx *next;
     ncclComm_t nccl;  /* NULL once it was aborted */
-    ncclComm_t made;  /* by its split, which NCCL writes when it is done, maybe late */
-    uint64_t name;    /* what the side channel calls it; 0: the world's */
+    ncclComm_t made;  /* where a split stores the new one, which NCCL may do later */
+    uint64_t name;    /* its name in the side channel; 0 for the world's first one */
     int64_t sequence; /* collectives so far */
     int64_t splits;   /* so far */
     int64_t records;
-    double remote;               /* since when NCCL says that a rank is lost; 0: it does not */
-    dpar_work *pending, *newest; /* messages that were posted and not yet enqueued */
-    int32_t *member;             /* world ranks */
-    dpari_nccl_piece *piece;
-    const void **parts;
-    int32_t told;  /* the other ranks know that it is broken */
-    int32_t lends; /* some of its memory was lent */
-    int32_t ends;  /* 1: `ending` aborts `ended`; 2: and was waited for */
+    double remote;               /* since when NCCL reports a lost rank; 0 if it does not */
+    dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
+    int32_t *member;             /* [size] ranks in the world */
+    dpari_nccl_piece *piece;     /* [size] */
+    const void **parts;          /* [size] */
+    int32_t told;                /* 1: the other ranks know that it is broken */
+    int32_t lends;               /* 1: some of its memory was lent */
+    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: and was waited for */
     ncclComm_t ended;
     dpari_thread ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
@@ -750,7 +776,7 @@ static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
     return n * dpar_type_bytes(type);
 }
 
-/* What a work keeps in state[]. */
+/* work->state[0] holds the slot, and work->state[2] the page-locked memory of a message. */
 static void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
 {
     memcpy(&work->state[0], &slot, sizeof slot);
@@ -763,7 +789,6 @@ static dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
     return slot;
 }
 
-/* Page-locked memory of a message on host memory. */
 static void dpari_nccl_set_letter(dpar_work *work, char *letter)
 {
     memcpy(&work->state[2], &letter, sizeof letter);
@@ -776,7 +801,7 @@ static char *dpari_nccl_letter_of(const dpar_work *work)
     return letter;
 }
 
-/* ==== sentences ==== */
+/* ==== messages of errors ==== */
 
 static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
 {
@@ -798,12 +823,14 @@ static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
     }
 }
 
-/* "cannot NAME: words" of NCCL, and its last error. */
+/* Writes "`doing` failed: NCCL says: ", NCCL's text for the code, and its last error if it has one.
+ */
 static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                            ncclResult_t code)
 {
     const char *more = api->GetLastError != NULL ? api->GetLastError(NULL) : NULL;
-    (void)dpari_say(DPAR_E_SYSTEM, why, "%s: NCCL says: %s", doing, api->GetErrorString(code));
+    (void)dpari_say(DPAR_E_SYSTEM, why, "%s failed: NCCL says: %s", doing,
+                    api->GetErrorString(code));
     if (why != NULL && more != NULL && more[0] != 0) {
         size_t n = strlen(why->text);
         dpar_text t;
@@ -815,10 +842,10 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
 
 static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
 {
-    (void)cudaGetLastError(); /* it is said: the next call is not to find it */
+    (void)cudaGetLastError(); /* clears it, so that the next call does not report it */
     return dpari_say(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
                                                        : (dpar_status)DPAR_E_SYSTEM,
-                     why, "%s: CUDA says: %s", doing, cudaGetErrorString(code));
+                     why, "%s failed: CUDA says: %s", doing, cudaGetErrorString(code));
 }
 
 static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, const char *what)
@@ -835,14 +862,15 @@ static void *dpari_nccl_abort_now(void *arg)
     dpari_nccl_ctx *c = (dpari_nccl_ctx *)arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaSetDevice(c->world->device);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* what it frees ends no capture elsewhere */
+    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* freeing must not end another's capture */
     (void)c->world->api.CommAbort(c->ended);
     return NULL;
 }
 
-/* Kernels of c end at once. What NCCL frees then waits for all that the device has, for kernels of
- * other communicators too: in a thread of its own, so that these can be aborted meanwhile. c lives
- * until that is through (dpari_nccl_retire). */
+/* Aborts c's communicator of NCCL. Its kernels end at once, but then NCCL frees memory, which waits
+ * for all kernels of the device, also those of other communicators. The abort therefore runs in a
+ * thread of its own, so that these can be aborted meanwhile. c is kept until the thread has ended
+ * (dpari_nccl_retire). */
 static void dpari_nccl_abort_comm(dpari_nccl_ctx *c)
 {
     c->ended = c->nccl;
@@ -856,8 +884,9 @@ static void dpari_nccl_abort_comm(dpari_nccl_ctx *c)
 
 static void dpari_nccl_free_waits(dpari_nccl_world *w);
 
-/* Ends what NCCL is at: the streams go on. Of an elastic one the rest stays for dpar_nccl_shrink;
- * of one that lends memory until it is closed: NCCL maps it, and kernels may be reading it. */
+/* Ends NCCL's operations of c, so that the streams continue. The communicator of NCCL itself is
+ * kept if c is elastic, for dpar_nccl_shrink, and if c lends memory, until it is closed, because
+ * NCCL maps that memory and kernels may be reading it. */
 static void dpari_nccl_stop(dpari_nccl_ctx *c)
 {
     const dpari_nccl_api *api = &c->world->api;
@@ -875,7 +904,8 @@ static void dpari_nccl_stop(dpari_nccl_ctx *c)
     dpari_nccl_abort_comm(c);
 }
 
-/* Breaks it: the first error stays. */
+/* Breaks c, unless it is broken already: the first error stays. With `tell` the other ranks are
+ * informed by the watchdog. */
 static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const char *text,
                                     int32_t tell)
 {
@@ -894,8 +924,7 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const
     return status;
 }
 
-/* A call of NCCL that failed, while `call` was being enqueued. Wrong arguments end that call only.
- */
+/* A call of NCCL failed. This breaks c, except that wrong arguments only fail that call. */
 static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclResult_t code)
 {
     dpar_why why;
@@ -904,7 +933,7 @@ static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclR
     }
     if (code == ncclInProgress) {
         (void)dpari_say(DPAR_E_TIMEOUT, &why,
-                        "%s: not enqueued before the deadline: not all ranks came to connect",
+                        "%s: not enqueued before the deadline, because not all ranks connected",
                         doing);
         return dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
     }
@@ -931,7 +960,7 @@ static void dpari_nccl_nap(void)
     dpari_os_sleep(20e-6);
 }
 
-/* Between two looks: first the others of this core, then sleep. */
+/* Called between two polls: first yields the core, and after 1000 polls sleeps. */
 static void dpari_nccl_breathe(int32_t looks)
 {
     if (looks < 1000) {
@@ -941,9 +970,9 @@ static void dpari_nccl_breathe(int32_t looks)
     }
 }
 
-/* NCCL works without blocking: a communicator that the watchdog does not know yet is asked until
- * what was begun is through. Success is no answer of a call that makes something: NCCL returns it
- * before it is made. */
+/* Polls a communicator of NCCL that the watchdog does not know yet, until what was begun is
+ * through. This is needed even if the call returned ncclSuccess, because NCCL returns that before
+ * what it makes exists. Returns ncclInProgress at the deadline. */
 static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
                                        const dpar_status *broken, double timeout_s)
 {
@@ -977,7 +1006,8 @@ static void dpari_nccl_unlock(dpari_nccl_world *w)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Breaking, by who has no lock: the watchdog may find the same at the same time. */
+/* dpari_nccl_break for a caller without the lock, since the watchdog may break c at the same time.
+ */
 static dpar_status dpari_nccl_broke(dpari_nccl_ctx *c, dpar_status status, const char *text)
 {
     dpari_nccl_lock(c->world);
@@ -995,10 +1025,11 @@ static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *c, const char *doing, c
     return status;
 }
 
-enum { DPARI_NCCL_GRACE = 1 }; /* s in which a lost connection of the side channel may come back */
+/* Seconds within which a lost connection of the side channel may come back. */
+enum { DPARI_NCCL_GRACE = 1 };
 
-/* NCCL hears of a process that ended before this library does, but not whose it was: the side
- * channel says that, a moment after its grace. */
+/* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
+ * does not know which rank it was. The side channel reports the rank shortly after its grace. */
 static int dpari_nccl_unnamed(dpari_nccl_ctx *c, ncclResult_t said)
 {
     const double now = dpari_os_now();
@@ -1009,8 +1040,9 @@ static int dpari_nccl_unnamed(dpari_nccl_ctx *c, ncclResult_t said)
     return now - c->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
 }
 
-/* Locked: the same for a communicator that the watchdog looks after. It goes on meanwhile: ranks
- * that connect for their first operation wait for each other here, and one may be missing. */
+/* Locked. Polls a communicator that the watchdog knows until NCCL is through. The lock is released
+ * in between, so that the watchdog continues: ranks that connect for their first operation wait for
+ * each other here, and one may be missing. */
 static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
 {
     dpari_nccl_world *w = c->world;
@@ -1035,7 +1067,8 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
 
 /* ==== slots ==== */
 
-/* A question that ends no capture of this thread, and is no error that its next call finds. */
+/* Queries an event without ending a capture of this thread, and without leaving an error that its
+ * next call would report. */
 static cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -1063,7 +1096,7 @@ static void dpari_nccl_record_ends(dpari_nccl_slot *s, int32_t state)
     }
 }
 
-/* Locked. A slot that nobody needs goes back. */
+/* Locked. Recycles a slot that nobody needs any more. */
 static void dpari_nccl_slot_free(dpari_nccl_world *w, dpari_nccl_slot *s)
 {
     if (s->works == 0 && !s->flying) {
@@ -1072,7 +1105,8 @@ static void dpari_nccl_slot_free(dpari_nccl_world *w, dpari_nccl_slot *s)
     }
 }
 
-/* Locked. Takes those off the front whose end was reached; an error of the device breaks all. */
+/* Locked. Removes the operations that have ended from the front of the list. An error of the device
+ * breaks their communicators. */
 static void dpari_nccl_reap(dpari_nccl_world *w)
 {
     while (w->flying != NULL) {
@@ -1092,7 +1126,7 @@ static void dpari_nccl_reap(dpari_nccl_world *w)
     }
 }
 
-/* Locked: a slot that nobody needs, or NULL with what hinders in *status. */
+/* Locked. Returns a free slot, or NULL with the error in *status. */
 static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
 {
     dpari_nccl_world *w = c->world;
@@ -1112,10 +1146,10 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
             return s;
         }
         if (w->flying == NULL) {
-            *status =
-                dpari_nccl_refuse(c, DPAR_E_MEMORY,
-                                  "options.work_count operations were posted and none of them "
-                                  "waited for: wait for some, or give more");
+            *status = dpari_say(DPAR_E_MEMORY, &c->comm.why,
+                                "%d operations were posted and none of them waited for: wait for "
+                                "some, or raise work_count of dpar_nccl_desc",
+                                w->options.work_count);
             return NULL;
         }
         dpari_nccl_unlock(w);
@@ -1124,8 +1158,8 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
     }
 }
 
-/* A slot to enqueue in, with the compute stream waited for; the world is locked then. NULL, with
- * what hinders in *status: unlocked. */
+/* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
+ * Returns with the lock held, or NULL, without it, and the error in *status. */
 static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *call,
                                          dpar_status *status)
 {
@@ -1149,7 +1183,9 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     s->number = c->records++;
     s->capture = dpari_nccl_capturing(w);
     code = cudaEventRecord(s->ready, w->options.stream);
-    code = code == cudaSuccess ? cudaStreamWaitEvent(w->stream, s->ready, 0) : code;
+    if (code == cudaSuccess) {
+        code = cudaStreamWaitEvent(w->stream, s->ready, 0);
+    }
     if (code != cudaSuccess) {
         *status = dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
         dpari_nccl_slot_free(w, s);
@@ -1169,7 +1205,7 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     return s;
 }
 
-/* After the last thing was enqueued: `works` name it. Unlocks. */
+/* Ends the enqueuing of an operation to which `works` works refer, and releases the lock. */
 static dpar_status dpari_nccl_end(dpari_nccl_slot *s, int32_t works, dpar_status status)
 {
     dpari_nccl_ctx *c = s->ctx;
@@ -1177,7 +1213,7 @@ static dpar_status dpari_nccl_end(dpari_nccl_slot *s, int32_t works, dpar_status
     cudaError_t code = cudaEventRecord(s->done, w->stream);
     w->entering = NULL;
     if (code != cudaSuccess && status >= 0) {
-        status = dpari_nccl_cuda_failed(c, "an event after an operation", code);
+        status = dpari_nccl_cuda_failed(c, "recording the event after an operation", code);
     }
     s->works = status < 0 ? 0 : works;
     s->flying = code == cudaSuccess;
@@ -1206,7 +1242,8 @@ static void dpari_nccl_let_go(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpari_nccl_unlock(w);
 }
 
-/* Until the device has done it; the watchdog looks at the deadline, without one this does. */
+/* Waits until the device has finished an operation. The watchdog checks the deadline; without one
+ * this does. */
 static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
 {
     dpari_nccl_ctx *c = s->ctx;
@@ -1233,8 +1270,8 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
         if (!c->world->watched && limit > 0 && dpari_os_waited(&watch) > limit) {
             return dpari_nccl_broke(
                 c, DPAR_E_TIMEOUT,
-                "an operation was not done in time (no_watchdog: no side channel "
-                "says which rank is missing)");
+                "an operation did not finish before the deadline (with no_watchdog the missing "
+                "ranks are not known)");
         }
     }
 }
@@ -1268,7 +1305,7 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-/* An operation while it is enqueued: the first code that is no success stays. */
+/* An operation while it is being enqueued. The first error stays. */
 typedef struct dpari_nccl_run {
     dpari_nccl_ctx *c;
     const dpari_nccl_api *api;
@@ -1278,7 +1315,7 @@ typedef struct dpari_nccl_run {
     int32_t grouped; /* a group is open */
     ncclResult_t code;
     cudaError_t cuda;
-    dpar_status status; /* of `reduce_mem` */
+    dpar_status status; /* of reduce_mem */
 } dpari_nccl_run;
 
 static int dpari_nccl_well(const dpari_nccl_run *x)
@@ -1286,7 +1323,8 @@ static int dpari_nccl_well(const dpari_nccl_run *x)
     return x->code == ncclSuccess && x->cuda == cudaSuccess && x->status >= 0;
 }
 
-/* Inside a group a call that goes on is as good as done: the group's end is asked. */
+/* Takes the result of a call of NCCL. Within a group ncclInProgress is as good as success, because
+ * the end of the group is polled. */
 static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
 {
     if (grouped && code == ncclInProgress) {
@@ -1296,7 +1334,9 @@ static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
         const ncclResult_t then = dpari_nccl_settle(x->c);
         code = code == ncclInProgress || then != ncclSuccess ? then : code;
     }
-    x->code = x->code == ncclSuccess ? code : x->code;
+    if (x->code == ncclSuccess) {
+        x->code = code;
+    }
 }
 
 static void dpari_nccl_open(dpari_nccl_run *x)
@@ -1338,7 +1378,7 @@ static void dpari_nccl_copy(dpari_nccl_run *x, void *to, const void *from, int64
     }
 }
 
-/* Where piece r of `in` begins, or that from r in `out`, and how much it is, in elements. */
+/* Elements of piece r. dpari_nccl_begin_of: where it begins. */
 static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
 {
     return call->variable_counts && counts != NULL ? counts[r] : call->count;
@@ -1361,8 +1401,8 @@ static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
     return sum;
 }
 
-/* What goes to rank r and what comes from it, in bytes and as addresses; the whole geometry of the
- * operations that move: an all-to-all of which most have parts alone. */
+/* What this rank sends to rank r and receives from it, in bytes and as addresses. Every operation
+ * that moves data is described as an all-to-all, most of whose pieces are empty. */
 static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
                                 dpari_nccl_piece *p)
 {
@@ -1411,7 +1451,7 @@ static void dpari_nccl_pieces(dpari_nccl_ctx *c, const dpar_call *call)
     }
 }
 
-/* A group of sends and receives, one each way for each pair; what stays is copied. */
+/* Enqueues a group with a send to and a receive from each rank, and copies the piece that stays. */
 static void dpari_nccl_exchange(dpari_nccl_run *x)
 {
     dpari_nccl_ctx *c = x->c;
@@ -1439,11 +1479,14 @@ static int64_t dpari_nccl_block(const dpari_nccl_ctx *c)
 static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
 {
     const int64_t rest = bytes - at;
-    return rest < 0 ? 0 : rest < block ? rest : block;
+    if (rest < 0) {
+        return 0;
+    }
+    return rest < block ? rest : block;
 }
 
-/* Does each rank get as much as it gives? Only then are equal addresses one array: who gives
- * nothing may name the one that it fills. */
+/* True if this rank receives from each rank as much as it sends to it. Only then do equal addresses
+ * of in and out mean an operation in place, because a rank that sends nothing may pass any in. */
 static int dpari_nccl_swaps(dpari_nccl_ctx *c, const dpar_call *call)
 {
     int32_t r;
@@ -1453,7 +1496,8 @@ static int dpari_nccl_swaps(dpari_nccl_ctx *c, const dpar_call *call)
     return r == c->comm.size;
 }
 
-/* all_to_all in place: what comes goes to scratch, and from there to where what went was. */
+/* all_to_all in place: receives a block of each piece into scratch, and then copies it to where the
+ * block that was sent was. */
 static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
 {
     dpari_nccl_ctx *c = x->c;
@@ -1480,9 +1524,11 @@ static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
     }
 }
 
-/* ---- reductions in rank order: parts to scratch, summed there, the sum to `out` ---- */
+/* ---- reductions in rank order: each rank receives its part from all, and reduce_mem adds it ----
+ */
 
-/* Part r of what a reduction adds up, in elements: its rank's own, or all of it at the root. */
+/* Elements of the part of a reduction that rank r adds up, and where it begins. The root adds up
+ * all of a reduce. */
 static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
                                int64_t *begin)
 {
@@ -1551,7 +1597,7 @@ static void dpari_nccl_add(dpari_nccl_run *x)
     }
 }
 
-/* All parts of `out` to all. */
+/* Sends all parts of `out` to all ranks. */
 static void dpari_nccl_share(dpari_nccl_run *x)
 {
     dpari_nccl_ctx *c = x->c;
@@ -1579,10 +1625,10 @@ static void dpari_nccl_reduce_exactly(dpari_nccl_run *x)
     }
 }
 
-/* ---- NCCL's own ---- */
+/* ---- operations of NCCL ---- */
 
-/* There is no all-gather nor reduce-scatter of pieces that differ: broadcasts, or reductions, in a
- * group. */
+/* NCCL has no all-gather or reduce-scatter with pieces of different sizes. A group of broadcasts,
+ * or of reductions, replaces them. */
 static void dpari_nccl_by_piece(dpari_nccl_run *x)
 {
     dpari_nccl_ctx *c = x->c;
@@ -1696,7 +1742,7 @@ static void dpari_nccl_run_init(dpari_nccl_run *x, dpari_nccl_ctx *c, const dpar
     x->cuda = cudaSuccess;
 }
 
-/* How the enqueuing of an operation went. */
+/* The status of an operation that was enqueued. An error breaks the communicator. */
 static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
 {
     char words[100];
@@ -1713,7 +1759,8 @@ static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
     if (x->cuda != cudaSuccess) {
         return dpari_nccl_cuda_failed(x->c, words, x->cuda);
     }
-    return dpari_nccl_break(x->c, x->status, "the sums of a reduction in rank order failed", 1);
+    return dpari_nccl_break(x->c, x->status,
+                            "reduce_mem failed to add up a reduction in rank order", 1);
 }
 
 /* A collective on the device's memory. */
@@ -1732,11 +1779,12 @@ static dpar_status dpari_nccl_collective(dpari_nccl_ctx *c, const dpar_call *cal
     return dpari_nccl_end(s, 1, dpari_nccl_result(&x));
 }
 
-/* ==== operations on host memory: through page-locked memory, to the end ==== */
+/* ==== operations on host memory: through page-locked memory, and blocking ==== */
 
 enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
 
-/* Memory that the device reaches (its own, page-locked, managed) counts as the device's. */
+/* Where memory is. Memory that the device reaches (its own, page-locked or managed) counts as the
+ * device's. */
 static int32_t dpari_nccl_where(const void *at)
 {
     struct cudaPointerAttributes a;
@@ -1750,7 +1798,7 @@ static int32_t dpari_nccl_where(const void *at)
     return a.type == cudaMemoryTypeUnregistered ? DPARI_NCCL_HOST : DPARI_NCCL_DEVICE;
 }
 
-/* Where the call's memory lies; < 0: on both sides. */
+/* Where the call's memory is. Negative, with a message, if in and out are in different places. */
 static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
 {
     int32_t in = dpari_call_has_in(&c->comm, call) ? dpari_nccl_where(call->in)
@@ -1759,16 +1807,17 @@ static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
                                                      : (int32_t)DPARI_NCCL_NOWHERE;
     if (in != DPARI_NCCL_NOWHERE && out != DPARI_NCCL_NOWHERE && in != out) {
         return dpari_wrong(&c->comm.why,
-                           "%s: one of in and out is the host's memory, one the device's",
+                           "%s: in and out must be both host memory or both device memory",
                            dpar_call_name(call->kind));
     }
-    return in != DPARI_NCCL_NOWHERE    ? in
-           : out != DPARI_NCCL_NOWHERE ? out
-                                       : (int32_t)DPARI_NCCL_DEVICE;
+    if (in != DPARI_NCCL_NOWHERE) {
+        return in;
+    }
+    return out != DPARI_NCCL_NOWHERE ? out : (int32_t)DPARI_NCCL_DEVICE;
 }
 
-/* One round: up to `chunk` bytes from `at` on of each pair's piece, in staging: what goes in the
- * first half, what comes in the second. Done when this returns. */
+/* Exchanges up to `chunk` bytes of each piece, from byte `at` on. The first half of the staging
+ * memory holds what is sent, and the second half what is received. Returns when that is done. */
 static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *c, const dpar_call *call, int64_t at,
                                          int64_t chunk)
 {
@@ -1846,7 +1895,7 @@ static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *c, const dpar_call *call
     return status;
 }
 
-/* Parts come here, are added in rank order, and the sum goes to `to`. */
+/* Receives all ranks' versions of this rank's part, and adds them in rank order into `to`. */
 static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *c, const dpar_call *call, char *to)
 {
     const int64_t chunk = dpari_nccl_chunk(c), most = dpari_nccl_longest(c);
@@ -1868,8 +1917,9 @@ static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *c, const dpar_call *call,
     return status;
 }
 
-/* Reductions: every rank's whole vector to where it is wanted, while it is short; else parts to
- * their ranks, and from there to all. Exactly what shared memory computes. */
+/* Reduces host memory, with the same bits as the engine for shared memory. A short all-reduce sends
+ * the whole input to all ranks. A longer one sends each part to the rank that adds it, and the sums
+ * from there to all. */
 static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *call)
 {
     const int64_t unit = dpar_type_bytes(call->type);
@@ -1918,9 +1968,9 @@ static dpar_status dpari_nccl_host(dpari_nccl_ctx *c, const dpar_call *call)
     return dpari_nccl_host_move(c, call);
 }
 
-/* ==== messages: posted, enqueued together, in one order for both sides ==== */
+/* ==== messages: posted one by one, enqueued together, in the same order on both sides ==== */
 
-/* Page-locked memory for a message; NULL: there is none. */
+/* Page-locked memory for a message: a part of `letters`, or allocated. NULL if there is none. */
 static char *dpari_nccl_letter(dpari_nccl_world *w, int64_t bytes)
 {
     void *memory = NULL;
@@ -1964,6 +2014,7 @@ static void dpari_nccl_letter_free(dpari_nccl_world *w, char *letter)
     }
 }
 
+/* Ends a work: copies a received message to host memory, and releases what the work holds. */
 static void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
@@ -1982,24 +2033,25 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
     work->comm = NULL;
 }
 
-/* What NCCL cannot do on the device, and what a graph cannot hold. */
+/* DPAR_E_ARG, with a message, for calls that NCCL cannot run or a graph cannot contain. */
 static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int32_t place)
 {
     if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(c->world)) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG,
-                                 "an operation on host memory waits for its end: it cannot be "
-                                 "captured in a graph");
+        return dpari_wrong(&c->comm.why,
+                           "%s on host memory blocks, and therefore cannot be captured in a graph",
+                           dpar_call_name(call->kind));
     }
     if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
         !dpari_is_float(call->type)) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG,
-                                 "averages of integers in the device's memory: NCCL has none that "
-                                 "round towards zero; sum them and divide");
+        return dpari_wrong(&c->comm.why,
+                           "%s: NCCL has no average of integers that rounds towards zero: use "
+                           "DPAR_SUM and divide",
+                           dpar_call_name(call->kind));
     }
     return DPAR_OK;
 }
 
-/* The work is not to be enqueued before this rank's next collective, wait or test. */
+/* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
 static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpar_work *work)
 {
     const int32_t place = dpari_nccl_place(c, call);
@@ -2012,7 +2064,9 @@ static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpa
     if (place == DPARI_NCCL_HOST && bytes > 0) {
         letter = dpari_nccl_letter(c->world, bytes);
         if (letter == NULL) {
-            return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no page-locked memory for a message");
+            return dpari_say(DPAR_E_MEMORY, &c->comm.why,
+                             "%s: no page-locked memory for a message of %ld bytes",
+                             dpar_call_name(call->kind), bytes);
         }
         if (call->kind == DPAR_CALL_SEND) {
             memcpy(letter, call->in, (size_t)bytes);
@@ -2034,14 +2088,15 @@ static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpa
     return DPAR_OK;
 }
 
-/* Does a come before b in a group? By tag; those of one tag as posted. Messages between two ranks
- * so meet in the same order on both, whatever the order of neighbours was. */
+/* True if a comes before b in a group. Messages are ordered by tag, and those with the same tag as
+ * they were posted, so that both ranks of a pair have the same order, whatever order they name
+ * their neighbours in. */
 static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
 {
     return a->call.tag < b->call.tag;
 }
 
-/* Sorts a list: stable, by merging. */
+/* Sorts a list by merging, which keeps the order of equal elements. */
 static dpar_work *dpari_nccl_sorted(dpar_work *list)
 {
     dpar_work *part[2], *out = NULL, **end = &out;
@@ -2071,7 +2126,8 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     return out;
 }
 
-/* Two works of a message to oneself: copied, in posting order, by the tags that both have. */
+/* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th receive.
+ */
 static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
 {
     const int32_t me = x->c->comm.rank;
@@ -2098,7 +2154,8 @@ static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
     }
 }
 
-/* Of messages to this rank itself only as many as meet; *rest: those that do not, still pending. */
+/* Removes the messages that can be enqueued from the pending ones. Messages of this rank to itself
+ * are enqueued in pairs only; those without their other side stay in *rest. */
 static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
 {
     dpar_work *work, *next, *out = NULL, **end = &out, **left = rest;
@@ -2128,6 +2185,7 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
     return out;
 }
 
+/* Compares the sends and receives of this rank to itself. */
 static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list)
 {
     const dpar_work *give = list, *take = list;
@@ -2146,15 +2204,15 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
             return dpari_nccl_broke(c, DPAR_E_MISMATCH,
-                                    "a send and a receive of this rank to itself differ in count, "
-                                    "type or tag");
+                                    "a send of this rank to itself and its receive differ in "
+                                    "count, type or tag");
         }
         give = give->next;
         take = take->next;
     }
 }
 
-/* Enqueues what is pending on c: one group. */
+/* Enqueues the pending messages of c as one group. */
 static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
 {
     dpar_work *list, *work, *rest = NULL;
@@ -2210,7 +2268,8 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
     return status;
 }
 
-/* All communicators' messages, in the order in which these were made: the same on all ranks. */
+/* Enqueues the messages of all communicators, in the order in which these were made, which is the
+ * same on all ranks. */
 static void dpari_nccl_flush(dpari_nccl_world *w)
 {
     dpari_nccl_ctx *c;
@@ -2221,7 +2280,7 @@ static void dpari_nccl_flush(dpari_nccl_world *w)
     }
 }
 
-/* ==== what the engine's table holds ==== */
+/* ==== the engine's functions ==== */
 
 static dpar_status dpari_nccl_wait(dpar_work *work);
 
@@ -2269,12 +2328,14 @@ static dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
     return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
 }
 
-/* Does whoever waits need the result in this thread? A message to host memory, a barrier. */
+/* True if dpar_wait has to block, because this thread needs the result: of a barrier, or of a
+ * message on host memory. */
 static int dpari_nccl_blocks(const dpar_work *work)
 {
     return dpari_nccl_letter_of(work) != NULL || work->call.kind == DPAR_CALL_BARRIER;
 }
 
+/* Enqueues a work that is still pending. Returns its status if it ended, or the communicator's. */
 static dpar_status dpari_nccl_enqueued(dpar_work *work)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
@@ -2287,7 +2348,7 @@ static dpar_status dpari_nccl_enqueued(dpar_work *work)
     return DPARI_LOAD(&c->comm.status);
 }
 
-/* Takes a message that broke before it was enqueued out of the list. */
+/* Removes a message that failed before it was enqueued from the list. */
 static void dpari_nccl_drop(dpari_nccl_ctx *c, dpar_work *work)
 {
     dpar_work **at = &c->pending, *before = NULL;
@@ -2304,8 +2365,8 @@ static void dpari_nccl_drop(dpari_nccl_ctx *c, dpar_work *work)
 static dpar_status dpari_nccl_lone(dpari_nccl_ctx *c)
 {
     return dpari_nccl_refuse(c, DPAR_E_ARG,
-                             "a message to this rank itself whose other side is not posted would "
-                             "wait for ever");
+                             "a message to this rank itself would wait for ever, because its other "
+                             "side is not posted");
 }
 
 static dpar_status dpari_nccl_test(dpar_work *work)
@@ -2328,8 +2389,8 @@ static dpar_status dpari_nccl_test(dpar_work *work)
     s = dpari_nccl_slot_of(work);
     if (s->capture) {
         return dpari_nccl_refuse(c, DPAR_E_ARG,
-                                 "this work belongs to a graph that is being captured: wait for "
-                                 "it there, it cannot be tested");
+                                 "dpar_test: work that is being captured in a graph cannot be "
+                                 "tested: call dpar_wait in the same capture");
     }
     code = dpari_nccl_query(s->done);
     if (code == cudaErrorNotReady) {
@@ -2370,7 +2431,7 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
     return status;
 }
 
-/* All of it is one group; without works, memory for them. */
+/* Enqueues a batch as one group. Without works it allocates them, and waits. */
 static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                     dpar_work *works)
 {
@@ -2381,7 +2442,7 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     if (works == NULL) {
         mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
         if (mine == NULL) {
-            return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
+            return dpari_say(DPAR_E_MEMORY, &c->comm.why, "batch: no memory for %d calls", n);
         }
     }
     dpari_nccl_flush(c->world);
@@ -2389,7 +2450,7 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
         status = dpari_nccl_pend(c, &calls[i], &mine[i]);
         posted += status >= 0;
     }
-    if (status < 0) { /* none goes */
+    if (status < 0) { /* none is enqueued */
         for (i = 0; i < posted; i++) {
             dpari_nccl_drop(c, &mine[i]);
             dpari_nccl_finish(&mine[i], status);
@@ -2400,7 +2461,9 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     if (works == NULL) {
         for (i = 0; i < posted; i++) {
             one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
-            status = status < 0 ? status : one;
+            if (status >= 0) {
+                status = one;
+            }
         }
         free(mine);
     }
@@ -2420,7 +2483,8 @@ static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *c, void *at)
     return m;
 }
 
-/* Zeroed; ncclMemAlloc, whose memory can be registered in all ways, or cudaMalloc. */
+/* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
+ * or from cudaMalloc. */
 static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
@@ -2432,12 +2496,14 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     int32_t by_nccl = 0;
     int device = 0;
     if (bytes > INT64_MAX - 8192) {
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "the device has not so much memory");
+        return dpari_say(DPAR_E_MEMORY, &comm->why,
+                         "dpar_comm_alloc: %ld bytes are more than a device can have", bytes);
     }
     if (cudaGetDevice(&device) == cudaSuccess && device != c->world->device) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG,
-                                 "memory for a communicator: another device is current in this "
-                                 "thread (cudaSetDevice)");
+        return dpari_wrong(&comm->why,
+                           "dpar_comm_alloc: the communicator uses device %d, but device %d is "
+                           "current in this thread: call cudaSetDevice",
+                           c->world->device, (int32_t)device);
     }
     if (api->MemAlloc != NULL && api->MemAlloc(&at, whole) == ncclSuccess) {
         code = cudaSuccess;
@@ -2447,10 +2513,10 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         code = cudaMalloc(&at, whole + 4096);
     }
     if (code != cudaSuccess) {
-        (void)dpari_nccl_cuda_says(&comm->why, "no memory of the device", code);
+        (void)dpari_nccl_cuda_says(&comm->why, "allocating device memory", code);
         return DPAR_E_MEMORY;
     }
-    dpari_nccl_lock(c->world); /* the watchdog looks for what is lent */
+    dpari_nccl_lock(c->world); /* the watchdog searches the list for lent memory */
     m = dpari_nccl_note_memory(c, at);
     dpari_nccl_unlock(c->world);
     if (m == NULL) {
@@ -2459,16 +2525,19 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         } else {
             (void)cudaFree(at);
         }
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what was allocated");
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                                 "dpar_comm_alloc: no host memory to record the allocation");
     }
     m->owned = 1;
     m->bytes = whole;
     m->mem_alloc = by_nccl;
     m->memory = by_nccl ? at : (void *)((char *)at + (4096 - ((uintptr_t)at & 4095)) % 4096);
     code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
-    code = code == cudaSuccess ? cudaStreamSynchronize(c->world->stream) : code;
+    if (code == cudaSuccess) {
+        code = cudaStreamSynchronize(c->world->stream);
+    }
     if (code != cudaSuccess) {
-        return dpari_nccl_cuda_broke(c, "clearing memory", code);
+        return dpari_nccl_cuda_broke(c, "clearing device memory", code);
     }
     *memory = m->memory;
     return DPAR_OK;
@@ -2506,8 +2575,8 @@ static void dpari_nccl_forget(dpari_nccl_world *w, dpari_nccl_memory *m)
     free(m);
 }
 
-/* Waits for threads that abort communicators of a list. The lock is held on entry and on return,
- * not while it waits: the watchdog may begin one meanwhile, which is then waited for, too. */
+/* Locked. Waits for the threads that abort communicators of a list. It releases the lock while it
+ * waits. The watchdog may begin another abort meanwhile, which is then waited for, too. */
 static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *list)
 {
     dpari_nccl_ctx *c = list;
@@ -2524,14 +2593,16 @@ static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *list)
     }
 }
 
-/* Frees and forgets all that was noted about it; waits for what was posted or computed before. */
+/* Frees memory of dpar_comm_alloc and ends its registrations. Waits for everything that was
+ * enqueued before. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
     (void)cudaStreamSynchronize(w->options.stream);
-    dpari_nccl_lock(w); /* what is deregistered is NCCL's business with that communicator */
+    dpari_nccl_lock(w); /* deregistering calls NCCL with a communicator that the watchdog may
+                           abort */
     dpari_nccl_join_aborts(w, w->closed);
     dpari_nccl_join_aborts(w, w->comms); /* they deregister memory */
     while (*at != NULL) {
@@ -2549,8 +2620,9 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
 
 static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
 {
-    (void)comm, (void)on; /* the device goes on by itself */
-    return DPAR_OK;
+    (void)comm;
+    (void)on;
+    return DPAR_OK; /* the device advances by itself */
 }
 
 static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
@@ -2558,7 +2630,7 @@ static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *te
     (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
 }
 
-/* ==== who may enter: proofs by HMAC-SHA-256 (FIPS 180-4, RFC 2104) ==== */
+/* ==== authentication: proofs by HMAC-SHA-256 (FIPS 180-4, RFC 2104) ==== */
 
 typedef struct dpari_nccl_sha {
     uint32_t h[8];
@@ -2573,7 +2645,7 @@ static uint32_t dpari_nccl_turned(uint32_t x, int n)
 
 static void dpari_nccl_sha_block(dpari_nccl_sha *s)
 {
-    /* 32 bits behind the point of the cube roots of the first 64 primes */
+    /* the first 32 bits of the fractional parts of the cube roots of the first 64 primes */
     static const uint32_t k[64] = {
         0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
         0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
@@ -2666,7 +2738,7 @@ static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes
     } else if (key_bytes > 0) {
         memcpy(pad, key, key_bytes);
     }
-    for (turn = 0; turn < 2; turn++) { /* the inner one, then that of what it gave */
+    for (turn = 0; turn < 2; turn++) { /* the inner hash, then the outer hash of its result */
         for (i = 0; i < 64; i++) {
             pad[i] ^= turn == 0 ? 0x36 : 0x36 ^ 0x5c;
         }
@@ -2677,7 +2749,8 @@ static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes
     }
 }
 
-/* Equal? In a time that says nothing of where they differ. */
+/* True if both are equal. Takes the same time wherever they differ, so that a guesser learns
+ * nothing from it. */
 static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size_t n)
 {
     volatile unsigned char apart = 0;
@@ -2688,7 +2761,7 @@ static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size
     return apart == 0;
 }
 
-/* Numbers that nobody can foretell; -1: the system gives none. */
+/* Fills n bytes with random numbers that nobody can predict. Returns -1 if the system has none. */
 static int dpari_nccl_draw(unsigned char *to, size_t n)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -2703,8 +2776,9 @@ static int dpari_nccl_draw(unsigned char *to, size_t n)
     return n == 0 ? 0 : -1;
 }
 
-/* What `who` ("rank 0" or "others") proves to the other side of one connection: each of job, rank,
- * size and both numbers is in it, so that it serves nowhere else and no second time. */
+/* Computes the proof by which `who` ("rank 0" or "others") shows the other side of a connection
+ * that it knows the key. It covers the job, rank, size and both random numbers, so that it is valid
+ * for no other connection and not a second time. */
 static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t rank,
                              const unsigned char *caller, const unsigned char *called,
                              unsigned char *proof)
@@ -2727,8 +2801,8 @@ static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t
 
 enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
 
-/* The text of a secret's file, without spaces at its end: of this user or root, for nobody else.
- * DPAR_MORE: there is no such file. */
+/* Reads a secret's file without the white space at its end. Returns DPAR_MORE if there is no such
+ * file, and fails if it does not belong to this user or root, or others may read or write it. */
 static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n, dpar_why *why)
 {
     const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -2749,7 +2823,10 @@ static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n,
     (void)close(fd);
     if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
         (info.st_uid != geteuid() && info.st_uid != 0)) {
-        return dpari_wrong(why, "others can read or write the secret in %s: chmod 600", name);
+        return dpari_wrong(why,
+                           "the secret must be in a regular file of this user or of root with mode "
+                           "0600: %s is not",
+                           name);
     }
     while (got > 0 && (unsigned char)to[got - 1] <= ' ') {
         got--;
@@ -2758,7 +2835,8 @@ static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n,
     return DPAR_OK;
 }
 
-/* The job's key where ranks meet by TCP: made of its secret; of nothing where there is none. */
+/* Sets the job's key if ranks meet by TCP. It is derived from the secret, or from nothing if there
+ * is none. */
 static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
 {
     const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
@@ -2784,7 +2862,7 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
         w->side.secret = DPARI_NCCL_BY_FILE;
         status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
         if (status == DPAR_MORE && file != NULL && file[0] != 0) {
-            return dpari_wrong(why, "there is no %s: DPAR_SECRET_FILE", name);
+            return dpari_wrong(why, "DPAR_SECRET_FILE names %s, which does not exist", name);
         }
     }
     if (status < 0) {
@@ -2794,14 +2872,16 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
         w->side.secret = DPARI_NCCL_BY_NOTHING;
     } else if (n < DPARI_NCCL_SECRET_LEAST) {
         return dpari_wrong(
-            why, "the secret of %s has less than 16 characters: openssl rand -hex 32 makes one",
+            why,
+            "the secret in %s has fewer than 16 characters: make one with openssl rand -hex 32",
             from);
     }
     dpari_nccl_hmac("dpar_nccl", 9, text, n, w->side.card.key);
     return DPAR_OK;
 }
 
-/* ==== the side channel: TCP between rank 0 and the others, used when something is wrong ==== */
+/* ==== the side channel: TCP between rank 0 and the other ranks, used when something is wrong ====
+ */
 
 static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_message *m, int32_t kind)
 {
@@ -2813,7 +2893,7 @@ static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_messag
     m->size = w->size;
 }
 
-/* Waits a moment for the socket; 0: the deadline has passed. */
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
 static int dpari_nccl_poll(int fd, short events, double until)
 {
     const double rest = until - dpari_os_now();
@@ -2828,7 +2908,7 @@ static int dpari_nccl_poll(int fd, short events, double until)
     return 1;
 }
 
-/* All of it before the deadline, or -1. */
+/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives. */
 static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
@@ -2863,7 +2943,8 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
     return 0;
 }
 
-/* One that knocks has not come in, and may have been lost before. */
+/* Closes a link. One that had not been accepted by rank 0 yet returns to the state that it had
+ * before the attempt. */
 static void dpari_nccl_link_lost(dpari_nccl_link *l)
 {
     const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
@@ -2875,8 +2956,9 @@ static void dpari_nccl_link_lost(dpari_nccl_link *l)
     }
 }
 
-/* To a link; one that does not take it counts as lost. One that was closed at the other end is lost
- * when what came before is read, which may say why (dpari_nccl_listen_to). */
+/* Sends a message over a link, which counts as lost if it does not take it within a second. If the
+ * other end has closed the link, it is only lost once everything that arrived before is read, which
+ * may hold the reason (dpari_nccl_listen_to). */
 static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m)
 {
     if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
@@ -2886,7 +2968,7 @@ static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m
     }
 }
 
-/* Rank 0: to all but one (-1: to all); elsewhere: to rank 0. */
+/* Sends a message: rank 0 to all ranks except `but` (-1 for none), other ranks to rank 0. */
 static void dpari_nccl_tell(dpari_nccl_world *w, const dpari_nccl_message *m, int32_t but)
 {
     int32_t r;
@@ -2928,8 +3010,8 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     return sizeof n->four;
 }
 
-/* A socket that listens at that address (NULL: all), on `port` (0: any, written back). -1: errno.
- */
+/* Makes a socket that listens at that address, or at all if it is NULL, on *port. If *port is 0 it
+ * is set to a free one. Returns -1, with errno, on failure. */
 static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
 {
     dpari_nccl_address all;
@@ -2964,7 +3046,7 @@ static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
     return fd;
 }
 
-/* 127.x.y.z, ::1, or the former within IPv6. */
+/* True for a loopback address: 127.x.y.z, ::1, or the first as an IPv6 address. */
 static int dpari_nccl_loops(const dpari_nccl_address *a)
 {
     static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
@@ -2973,7 +3055,7 @@ static int dpari_nccl_loops(const dpari_nccl_address *a)
                                 : memcmp(a->at, one, 16) == 0 || memcmp(a->at, four, 13) == 0;
 }
 
-/* Rank 0: listens at those of n addresses that are this machine's. 0, or errno. */
+/* On rank 0: listens at those of n addresses that belong to this machine. Returns 0, or errno. */
 static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at, int32_t n,
                                 int32_t port)
 {
@@ -2982,7 +3064,7 @@ static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at
         for (k = 0; k < i && (at[k].family != at[i].family || memcmp(at[k].at, at[i].at, 16) != 0);
              k++) {
         }
-        if (k == i) { /* not one that was there before */
+        if (k == i) { /* the same address is not listed before */
             const int fd = dpari_nccl_listen(&at[i], &port);
             if (fd >= 0) {
                 s->listener[s->listeners++] = fd;
@@ -2994,7 +3076,7 @@ static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at
     return 0;
 }
 
-/* This machine's addresses, the loop last. */
+/* Lists this machine's addresses, loopback ones last. Returns their number. */
 static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 {
     struct ifaddrs *all = NULL, *i;
@@ -3027,7 +3109,7 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
     return n;
 }
 
-/* -1: not reached by then. */
+/* Connects to an address. Returns -1 if it is not reached before the deadline. */
 static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
 {
     dpari_nccl_sockaddr name;
@@ -3056,7 +3138,7 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
     return p.fd;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint64_t name)
 {
@@ -3067,9 +3149,9 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint64_t name)
     return c;
 }
 
-/* What the stream is at, or what is being enqueued behind nothing: both can wait for other ranks.
- * What broke is passed over: of an elastic communicator it may stay, and what is behind it must not
- * wait for ever. */
+/* The operation at the head of the stream, or the one being enqueued if the stream is empty: both
+ * can wait for other ranks. Operations of broken communicators are skipped. Those of an elastic one
+ * may remain, and the deadline of what is behind them still has to be checked. */
 static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *w)
 {
     dpari_nccl_slot *s = w->flying;
@@ -3079,8 +3161,8 @@ static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *w)
     return s != NULL ? s : w->entering;
 }
 
-/* Where this rank is in a communicator: in the operation at the stream's head, or past its last
- * collective. */
+/* Writes where this rank is in a communicator: in the operation at the head of the stream, or past
+ * its last collective. */
 static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *c = dpari_nccl_named(w, name);
@@ -3125,7 +3207,8 @@ static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
            (a->varies || a->count == b->count);
 }
 
-/* Rank 0: two ranks in the same collective of one communicator that are not in the same call. */
+/* On rank 0: breaks a communicator if another rank is in a different call than `rank` at the same
+ * position of its collectives. */
 static void dpari_nccl_compare(dpari_nccl_world *w, int32_t rank)
 {
     const dpari_nccl_note *a = &w->side.note[rank];
@@ -3172,7 +3255,8 @@ static void dpari_nccl_heard(dpari_nccl_world *w, const dpari_nccl_message *m)
     }
 }
 
-/* Somebody waits in that communicator: what do the others do? At most every tenth of a second. */
+/* On rank 0: asks all ranks for their notes on a communicator in which somebody waits, at most
+ * every tenth of a second. */
 static void dpari_nccl_ask(dpari_nccl_world *w, uint64_t comm)
 {
     dpari_nccl_message m;
@@ -3188,6 +3272,7 @@ static void dpari_nccl_ask(dpari_nccl_world *w, uint64_t comm)
     w->side.known[0] = 1;
 }
 
+/* Reports this rank's note to rank 0, which asks the others and compares. */
 static void dpari_nccl_answer(dpari_nccl_world *w, uint64_t comm)
 {
     dpari_nccl_message m;
@@ -3202,7 +3287,7 @@ static void dpari_nccl_answer(dpari_nccl_world *w, uint64_t comm)
     }
 }
 
-/* All that rank 0 knows, to one rank. */
+/* Sends all notes that rank 0 has to one rank. */
 static void dpari_nccl_answer_all(dpari_nccl_world *w, dpari_nccl_link *l)
 {
     dpari_nccl_message m;
@@ -3219,7 +3304,7 @@ static void dpari_nccl_answer_all(dpari_nccl_world *w, dpari_nccl_link *l)
     dpari_nccl_link_send(l, &m);
 }
 
-/* A rank of the job ended without leaving: its communicators break. */
+/* Breaks the communicators of a rank that ended without leaving in order. */
 static void dpari_nccl_died(dpari_nccl_world *w, int32_t rank)
 {
     dpari_nccl_ctx *c;
@@ -3239,6 +3324,7 @@ static void dpari_nccl_died(dpari_nccl_world *w, int32_t rank)
     }
 }
 
+/* Breaks a communicator that another rank reports as broken. Rank 0 passes the report on. */
 static void dpari_nccl_hear_broken(dpari_nccl_world *w, const dpari_nccl_message *m)
 {
     dpari_nccl_ctx *c = dpari_nccl_named(w, m->note.comm);
@@ -3263,7 +3349,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *w, const dpari_nccl_message
     (void)dpari_nccl_break(c, m->status < 0 ? m->status : (dpar_status)DPAR_E_PEER, text, 0);
 }
 
-/* One message that came over link `k`. */
+/* Processes a message that arrived over link k. */
 static void dpari_nccl_obey(dpari_nccl_world *w, int32_t k, dpari_nccl_message *m)
 {
     dpari_nccl_link *l = &w->side.link[k];
@@ -3308,7 +3394,7 @@ static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
     memmove(&s->knock[k], &s->knock[k + 1], (size_t)(s->knocks - k) * sizeof *s->knock);
 }
 
-/* A whole message, which the socket has room for: nobody waits. */
+/* Sends a message without waiting. A new socket has space for it. */
 static int dpari_nccl_say_once(int fd, const dpari_nccl_message *m)
 {
     return send(fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *m;
@@ -3324,19 +3410,23 @@ static void dpari_nccl_turn_away(dpari_nccl_world *w, const dpari_nccl_knock *k,
     (void)dpari_nccl_say_once(k->fd, &m);
 }
 
-/* 1: it may go on. */
+/* Answers a HELLO with a CHALLENGE. Returns 1 if the connection may continue. */
 static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
 {
     dpari_nccl_message m = k->in;
+    const char *problem = NULL;
     if (m.kind != DPARI_NCCL_HELLO) {
         return 0;
     }
-    if (m.job != w->side.card.job || m.size != w->size || m.rank <= 0 || m.rank >= w->size) {
-        dpari_nccl_turn_away(w, k,
-                             m.job != w->side.card.job ? "rank 0 there is of another job"
-                             : m.size != w->size
-                                 ? "rank 0 there was started with another number of ranks"
-                                 : "it has a rank that cannot be");
+    if (m.job != w->side.card.job) {
+        problem = "rank 0 there belongs to another job";
+    } else if (m.size != w->size) {
+        problem = "rank 0 there was started with another number of ranks";
+    } else if (m.rank <= 0 || m.rank >= w->size) {
+        problem = "this rank's number is not one of the job at rank 0";
+    }
+    if (problem != NULL) {
+        dpari_nccl_turn_away(w, k, problem);
         return 0;
     }
     k->rank = m.rank;
@@ -3351,7 +3441,7 @@ static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
     return dpari_nccl_say_once(k->fd, &m);
 }
 
-/* 1: it has proved that it is of the job: its connection is that of its rank. */
+/* Checks a PROOF. If it is right the connection becomes that of its rank, and 1 is returned. */
 static int dpari_nccl_proved(dpari_nccl_world *w, const dpari_nccl_knock *k)
 {
     unsigned char proof[DPARI_NCCL_KEY];
@@ -3371,9 +3461,11 @@ static int dpari_nccl_proved(dpari_nccl_world *w, const dpari_nccl_knock *k)
     return 1;
 }
 
-enum { DPARI_NCCL_PATIENCE = 2 }; /* s that somebody at the door may take to prove it */
+/* Seconds that a new connection may take to prove that it belongs to the job. */
+enum { DPARI_NCCL_PATIENCE = 2 };
 
-/* Reads what it has said so far. 0: it stays; 1: it came in; -1: it goes. */
+/* Reads what a new connection has sent so far. Returns 0 if it is not complete, 1 if it was
+ * accepted, and -1 if it is to be closed. */
 static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, double now)
 {
     for (;;) {
@@ -3399,8 +3491,8 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, doubl
     }
 }
 
-/* One more at the door, or none: 0. Of too many the one that came first goes: who is of the job
- * needs one round trip, and comes again. */
+/* Accepts a new connection. Returns 0 if there is none. If there are too many the oldest is closed:
+ * a rank of the job needs only one round trip, and tries again. */
 static int dpari_nccl_open_door(dpari_nccl_world *w, int listener, double now)
 {
     dpari_nccl_side *s = &w->side;
@@ -3426,12 +3518,12 @@ static int dpari_nccl_open_door(dpari_nccl_world *w, int listener, double now)
     return 1;
 }
 
-/* Rank 0: takes those who knock and goes on with those at the door; waits for nobody. */
+/* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
 static void dpari_nccl_accept(dpari_nccl_world *w)
 {
     dpari_nccl_side *s = &w->side;
     const double now = dpari_os_now();
-    int32_t i, k, turns = 256; /* whatever the number of those who come: then others' turn */
+    int32_t i, k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
     for (i = 0; i < s->listeners; i++) {
         while (turns > 0 && dpari_nccl_open_door(w, s->listener[i], now)) {
             turns--;
@@ -3445,8 +3537,8 @@ static void dpari_nccl_accept(dpari_nccl_world *w)
     }
 }
 
-/* Elsewhere: to rank 0, at one of its addresses, and says hello; none takes the time of the
- * others. 0, or -1: not reached. */
+/* On other ranks: connects to rank 0 at one of its addresses, which share the time, and sends
+ * HELLO. Returns -1 if it is not reached. */
 static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double until)
 {
     const dpari_nccl_card *card = &w->side.card;
@@ -3472,7 +3564,7 @@ static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double unti
     return -1;
 }
 
-/* Is that a challenge by who knows the job's key? */
+/* True if the proof in a CHALLENGE is right, so that its sender knows the job's key. */
 static int dpari_nccl_genuine(const dpari_nccl_world *w, const dpari_nccl_link *l,
                               const dpari_nccl_message *m)
 {
@@ -3482,7 +3574,7 @@ static int dpari_nccl_genuine(const dpari_nccl_world *w, const dpari_nccl_link *
     return dpari_nccl_alike(proof, said + DPARI_NCCL_DRAWN, sizeof proof);
 }
 
-/* Answers such a challenge; 0 when that was sent. */
+/* Answers a CHALLENGE with a PROOF. Returns 0 if it was sent. */
 static int dpari_nccl_enter(const dpari_nccl_world *w, const dpari_nccl_link *l,
                             const dpari_nccl_message *challenge, double until)
 {
@@ -3493,7 +3585,7 @@ static int dpari_nccl_enter(const dpari_nccl_world *w, const dpari_nccl_link *l,
     return dpari_nccl_write(l->fd, &m, sizeof m, until);
 }
 
-/* Elsewhere: what rank 0's door says. */
+/* On other ranks: processes rank 0's answer to a HELLO. */
 static void dpari_nccl_at_door(dpari_nccl_world *w, dpari_nccl_link *l, const dpari_nccl_message *m)
 {
     if (m->kind == DPARI_NCCL_CHALLENGE && dpari_nccl_genuine(w, l, m) &&
@@ -3504,7 +3596,7 @@ static void dpari_nccl_at_door(dpari_nccl_world *w, dpari_nccl_link *l, const dp
     }
 }
 
-/* Reads what there is on a link. */
+/* Reads and processes what has arrived on a link. */
 static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
 {
     dpari_nccl_link *l = &w->side.link[k];
@@ -3533,9 +3625,11 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
     }
 }
 
-enum { DPARI_NCCL_AGAIN = 5 }; /* s between attempts to reach a rank 0 that was never reached */
+/* Seconds between attempts to reach a rank 0 that was never reached. */
+enum { DPARI_NCCL_AGAIN = 5 };
 
-/* Lost connections: rank 0 waits a moment for them, others come again; then that rank is gone. */
+/* Looks after lost connections: other ranks connect again, and rank 0 waits for that. After the
+ * grace the rank at the other end counts as gone. */
 static void dpari_nccl_mend(dpari_nccl_world *w)
 {
     dpari_nccl_message m;
@@ -3555,7 +3649,8 @@ static void dpari_nccl_mend(dpari_nccl_world *w)
                                     (l->state == DPARI_NCCL_AWAY &&
                                      now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
             l->before = l->state;
-            if (dpari_nccl_reach(w, l, now + 0.2) == 0) { /* meanwhile this rank enqueues nothing */
+            /* A short deadline, because this rank cannot enqueue anything meanwhile. */
+            if (dpari_nccl_reach(w, l, now + 0.2) == 0) {
                 l->state = DPARI_NCCL_KNOCKS;
             }
             l->lost = l->before == DPARI_NCCL_AWAY ? dpari_os_now() : l->lost;
@@ -3563,7 +3658,7 @@ static void dpari_nccl_mend(dpari_nccl_world *w)
     }
 }
 
-/* Waits for news at most so long; the world is not locked. */
+/* Waits, without the lock, until something arrives, at most so long. */
 static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
 {
     struct pollfd *p = w->side.polls;
@@ -3590,7 +3685,7 @@ static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
     }
 }
 
-/* Locked. What broke here and the others do not know. */
+/* Locked. Reports communicators that broke on this rank to the others. */
 static void dpari_nccl_say_broken(dpari_nccl_world *w)
 {
     dpari_nccl_ctx *c;
@@ -3612,7 +3707,7 @@ static void dpari_nccl_say_broken(dpari_nccl_world *w)
     }
 }
 
-/* Locked. */
+/* Locked. Advances the side channel. */
 static void dpari_nccl_side_turn(dpari_nccl_world *w)
 {
     int32_t r;
@@ -3628,7 +3723,8 @@ static void dpari_nccl_side_turn(dpari_nccl_world *w)
 
 /* ==== the watchdog ==== */
 
-/* "; rank 3 is not there yet (last: all-gather #11 of ...)" */
+/* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks.
+ */
 static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpari_nccl_slot *s)
 {
     const dpari_nccl_ctx *c = s->ctx;
@@ -3646,9 +3742,9 @@ static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpar
         }
         dpar_text_put(t, "; rank ");
         dpari_text_int(t, r);
-        dpar_text_put(t, known ? " is not there" : " does not answer");
+        dpar_text_put(t, known ? " has not reached it" : " does not answer");
         if (known && b->sequence >= 0) {
-            dpar_text_put(t, b->waits ? ", it is in " : ", its last is ");
+            dpar_text_put(t, b->waits ? ", it is in " : ", its last call is ");
             dpari_nccl_describe_note(t, b);
         }
     }
@@ -3658,10 +3754,11 @@ static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpar
         dpar_text_put(t, " more");
     }
     if (n == 0) {
-        dpar_text_put(t, "; all ranks are in it");
+        dpar_text_put(t, "; all ranks have reached it");
     }
 }
 
+/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
 static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
 {
     dpari_nccl_ctx *c = s->ctx;
@@ -3669,7 +3766,7 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
     if (s->meets > 0) {
-        dpar_text_put(&t, "meeting of devices (a halo's) with rank ");
+        dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
         dpari_text_int(&t, s->call.root);
         if (s->meets > 1) {
             dpar_text_put(&t, " and ");
@@ -3685,19 +3782,20 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
     dpari_text_int(&t, c->comm.size);
-    dpar_text_put(&t, ": not done after ");
+    dpar_text_put(&t, ": not finished after ");
     dpari_text_real(&t, c->comm.timeout_s, 3);
     dpar_text_put(&t, " s");
     if (w->side.links == 0) {
-        dpar_text_put(&t, "; there is no side channel that says which rank is missing");
+        dpar_text_put(&t, "; without a side channel the missing ranks are not known");
     } else if (!s->messages) {
         dpari_nccl_put_missing(&t, w, s);
     }
     (void)dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* The operation at the head of the stream, when nothing but other ranks can hold it up; or one
- * behind what broke, for which this rank's own stream may wait too. */
+/* Checks the operation at the head of the stream, if only other ranks can delay it (its `ready`
+ * event is reached), or one behind a broken operation. After a quarter of the deadline, at most 1
+ * s, it informs rank 0; at the deadline it first gets the notes of all ranks for the message. */
 static void dpari_nccl_look_at_head(dpari_nccl_world *w)
 {
     dpari_nccl_slot *s = dpari_nccl_head(w);
@@ -3763,10 +3861,10 @@ static void *dpari_nccl_watch(void *arg)
     dpari_nccl_world *w = (dpari_nccl_world *)arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaSetDevice(w->device);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* its questions end no capture elsewhere */
+    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* queries must not end another's capture */
     while (!DPARI_LOAD(&w->ending)) {
         dpari_nccl_side_wait(w, DPARI_LOAD(&w->frees) ? 1e-3 : w->period);
-        /* a thread that is in NCCL has the lock, and a deadline of its own */
+        /* A thread that is within NCCL holds the lock, and has a deadline of its own. */
         if (pthread_mutex_trylock(&w->lock) == 0) {
             dpari_nccl_look(w);
             dpari_nccl_side_turn(w);
@@ -3789,20 +3887,27 @@ static uint64_t dpari_nccl_hash(const char *text)
     return h == 0 ? 1 : h;
 }
 
-/* A job's number that no other run of it has. */
+/* Turns a job's number into one that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)
 {
     return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
 }
 
-/* 1: ranks are to share a device by what the version has for that; 2, "hosts": by what all have. */
+/* DPAR_TEST_SHARE_GPU: 1 if ranks are to share a device by the version's own support, 2 ("hosts")
+ * if by a method of all versions, 0 if they are not. */
 static int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
-    return wanted == NULL ? 0 : strcmp(wanted, "1") == 0 ? 1 : strcmp(wanted, "hosts") == 0 ? 2 : 0;
+    if (wanted == NULL) {
+        return 0;
+    }
+    if (strcmp(wanted, "1") == 0) {
+        return 1;
+    }
+    return strcmp(wanted, "hosts") == 0 ? 2 : 0;
 }
 
-/* Sets what NCCL wants for that; before it first looks. */
+/* Sets the variables that NCCL needs for that, before NCCL first reads them. */
 static void dpari_nccl_share_device(int32_t version, int32_t rank)
 {
     const int32_t way = dpari_nccl_shares();
@@ -3816,7 +3921,7 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
     (void)setenv("NCCL_BUFFSIZE", "1048576", 0);
     if (version >= 23003 && way == 1) {
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
-    } else { /* each process passes for a host of its own: NCCL asks for its name once */
+    } else { /* each process pretends to be a host of its own */
         dpar_text_init(&t, host, sizeof host);
         dpar_text_put(&t, "dpar-");
         dpari_text_int(&t, rank);
@@ -3847,20 +3952,27 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
     if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
         o->timeout_s = 300;
     }
-    o->work_count = o->work_count <= 0 ? 256 : o->work_count < 8 ? 8 : o->work_count;
+    if (o->work_count <= 0) {
+        o->work_count = 256;
+    } else if (o->work_count < 8) {
+        o->work_count = 8;
+    }
     o->scratch_bytes =
         o->scratch_bytes <= 0 ? (int64_t)32 << 20 : (o->scratch_bytes + 63) / 64 * 64;
     o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
     if (o->rank_order &&
         (o->reduce_mem == NULL || o->reduce_mem->reduce == NULL || o->comm_stream == NULL)) {
-        return dpari_wrong(
-            why,
-            "rank_order needs reduce_mem, a table whose work goes to comm_stream, and that stream");
+        return dpari_wrong(why,
+                           "dpar_nccl_make: desc.rank_order needs desc.reduce_mem, with its reduce "
+                           "function, and desc.comm_stream, on which that works");
     }
     if (o->scratch_bytes < (int64_t)size * 8 * DPARI_NCCL_LIMIT ||
         o->staging_bytes < (int64_t)size * 256) {
-        return dpari_wrong(
-            why, "scratch_bytes takes at least 512, staging_bytes at least 256 bytes a rank");
+        return dpari_wrong(why,
+                           "dpar_nccl_make: scratch_bytes is %ld and staging_bytes %ld: %d ranks "
+                           "need at least %ld and %ld",
+                           o->scratch_bytes, o->staging_bytes, size,
+                           (int64_t)size * 8 * DPARI_NCCL_LIMIT, (int64_t)size * 256);
     }
     return DPAR_OK;
 }
@@ -3877,8 +3989,9 @@ static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
     for (i = 0; i < n; i++) {
         dpari_nccl_slot *s = &w->slots[i];
         cudaError_t code = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
-        code =
-            code == cudaSuccess ? cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming) : code;
+        if (code == cudaSuccess) {
+            code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
+        }
         if (code != cudaSuccess) {
             return dpari_nccl_cuda_says(why, "making events", code);
         }
@@ -4013,7 +4126,8 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     free(w);
 }
 
-/* All of a rank's own; nothing is said to others. *out also on failure, to be ended. */
+/* Makes this rank's part of a world, without communication. *out is set also on failure, and has to
+ * be ended then. */
 static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
                                          dpari_nccl_world **out, dpar_why *why)
 {
@@ -4030,7 +4144,9 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     (void)pthread_mutex_init(&w->lock, NULL);
     status = dpari_nccl_choose(&w->options, options, size, why);
     w->options.work_count = status < 0 ? 0 : w->options.work_count;
-    status = status >= 0 ? dpari_nccl_load(&w->api, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_load(&w->api, why);
+    }
     if (status < 0) {
         return status;
     }
@@ -4053,8 +4169,8 @@ static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
            (o->no_watchdog != 0) << 3;
 }
 
-/* Rank 0: listens as side.at says: at the `given` addresses, where there are none at all of its
- * own, on `port` (0: any). 0, or errno. */
+/* On rank 0: listens as side.at says, on `port`, or a free one if it is 0. If none of the `given`
+ * addresses belongs to this machine it listens at all. Returns 0, or errno. */
 static int dpari_nccl_listens(dpari_nccl_world *w, const dpari_nccl_card *given, int32_t port)
 {
     dpari_nccl_side *s = &w->side;
@@ -4085,8 +4201,8 @@ static int dpari_nccl_listens(dpari_nccl_world *w, const dpari_nccl_card *given,
     return s->listeners > 0 ? 0 : errno;
 }
 
-/* Rank 0's card, but for the id; given: where it listens by TCP, on given->port, with the job's
- * secret; NULL: anywhere, with a key that the card carries. */
+/* Makes rank 0's card, without the id. given: the addresses, port and key if ranks meet by TCP.
+ * NULL listens at any port, with a random key that the card carries. */
 static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
                                          const dpari_nccl_card *given, dpar_why *why)
 {
@@ -4104,7 +4220,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     if (given != NULL) {
         memcpy(card->key, given->key, sizeof card->key);
     } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
-        return dpari_say(DPAR_E_SYSTEM, why, "cannot read /dev/urandom");
+        return dpari_say(DPAR_E_SYSTEM, why, "cannot read random numbers from /dev/urandom");
     }
     code = dpari_nccl_listens(w, given, given != NULL ? given->port : 0);
     if (code != 0 && given != NULL) {
@@ -4129,18 +4245,22 @@ static dpar_status dpari_nccl_card_id(dpari_nccl_world *w, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Does rank 0's card fit this rank? */
+/* DPAR_E_MISMATCH, with a message, if rank 0's card does not fit this rank. */
 static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_nccl_card *card,
                                         dpar_why *why)
 {
     char mine[24], theirs[24];
     dpar_text t;
-    if (card->magic != DPARI_NCCL_MAGIC || card->size != w->size) {
+    if (card->magic != DPARI_NCCL_MAGIC) {
+        return dpari_say(DPAR_E_MISMATCH, why, "rank 0 uses another version of dpar");
+    }
+    if (card->size != w->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank 0 was started with another number of ranks, or is another dpar");
+                         "rank 0 was started with %d ranks, but this rank with %d", card->size,
+                         w->size);
     }
     if (card->ending != 0) {
-        return dpari_say(DPAR_E_PEER, why, "rank 0 could not begin: see what it says");
+        return dpari_say(DPAR_E_PEER, why, "rank 0 could not begin: see its own message");
     }
     if (card->version != w->api.version) {
         dpar_text_init(&t, mine, sizeof mine);
@@ -4152,8 +4272,8 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_n
     }
     if (card->options != dpari_nccl_bits(&w->options)) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "this rank's options are not rank 0's (rank_order, elastic, no_watchdog, "
-                         "timeout_s < 0)");
+                         "this rank and rank 0 pass different values of rank_order, elastic or "
+                         "no_watchdog, or only one of them a timeout_s below 0");
     }
     return DPAR_OK;
 }
@@ -4173,7 +4293,7 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
         s->knock == NULL || pipe(w->wake) != 0 ||
         (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
         (w->wake[1] = dpari_os_beyond_standard(w->wake[1])) < 0) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a side channel");
+        return dpari_say(DPAR_E_MEMORY, why, "no memory or file descriptors for the side channel");
     }
     for (r = 0; r < 2; r++) {
         (void)fcntl(w->wake[r], F_SETFD, FD_CLOEXEC);
@@ -4186,19 +4306,20 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
 static void dpari_nccl_watchdog(dpari_nccl_world *w)
 {
     if (w->options.no_watchdog) {
         return;
     }
     if (w->size == 1 || (w->rank != 0 && w->side.card.addresses == 0)) {
-        w->side.links = 0; /* nobody to talk with */
+        w->side.links = 0; /* there is no side channel */
     }
     if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_AWAY) {
         dpari_nccl_link *l = &w->side.link[0];
         const double until = dpari_os_now() + 1;
         if (dpari_nccl_reach(w, l, until) == 0) {
-            l->state = DPARI_NCCL_KNOCKS; /* and this thread may see to it later */
+            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog goes on */
         }
         while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
             dpari_nccl_listen_to(w, 0);
@@ -4225,7 +4346,7 @@ static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, in
     (void)out;
     (void)was;
     return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL has to be told which ranks are gone: dpar_nccl_shrink");
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
 }
 
 static void dpari_nccl_table(dpar_engine *e)
@@ -4277,6 +4398,7 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, in
     return c;
 }
 
+/* Appends c to the world's communicators. */
 static void dpari_nccl_join(dpari_nccl_ctx *c)
 {
     dpari_nccl_ctx **at = &c->world->comms;
@@ -4294,18 +4416,19 @@ static void dpari_nccl_config(const dpari_nccl_world *w, ncclConfig_t *config)
     *config = fresh;
     config->blocking = 0;
     if ((int32_t)config->version > w->api.version) {
-        config->version = (unsigned)w->api.version; /* an older library reads what it knows */
+        config->version = (unsigned)w->api.version; /* an older library reads the fields it knows */
     }
 }
 
-/* "waiting for ranks 2, 3": those that rank 0 has not heard of. */
+/* Writes "; not connected: ranks 2, 3" on rank 0, for up to 8 ranks that have not connected to it.
+ */
 static void dpari_nccl_put_away(dpar_text *t, dpari_nccl_world *w)
 {
     int32_t r, n = 0;
     for (r = 1; w->rank == 0 && r < w->side.links; r++) {
         if (w->side.link[r].state != DPARI_NCCL_HERE) {
             if (n < 8) {
-                dpar_text_put(t, n == 0 ? "; not heard of: ranks " : ", ");
+                dpar_text_put(t, n == 0 ? "; not connected: ranks " : ", ");
                 dpari_text_int(t, r);
             }
             n++;
@@ -4314,7 +4437,7 @@ static void dpari_nccl_put_away(dpar_text *t, dpari_nccl_world *w)
     dpar_text_put(t, n > 8 ? ", ..." : "");
 }
 
-/* NCCL's part of making the world's communicator. */
+/* Makes the world's communicator of NCCL. */
 static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, dpar_why *why)
 {
     ncclConfig_t config;
@@ -4333,7 +4456,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, "making a communicator of ");
         dpari_text_int(&t, w->size);
-        dpar_text_put(&t, " ranks: not done after ");
+        dpar_text_put(&t, " ranks: not finished after ");
         dpari_text_real(&t, w->options.timeout_s, 3);
         dpar_text_put(&t, " s on rank ");
         dpari_text_int(&t, w->rank);
@@ -4348,7 +4471,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
     return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
 }
 
-/* Once the card is here and the side channel is made. */
+/* Makes the world's first communicator, once this rank has the card and the side channel. */
 static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **out, dpar_why *why)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_make(w, w->rank, w->size);
@@ -4378,8 +4501,8 @@ typedef struct dpari_nccl_row {
     int32_t world;
 } dpari_nccl_row;
 
-/* The name of part's, which c's number-th split made: the same on all its ranks, and another one
- * than any other communicator of the job has, also one that other ranks split off elsewhere. */
+/* The name of `part`, which split `number` of c made. It is the same on all its ranks, and differs
+ * from that of every other communicator of the job, also of those that other ranks split off. */
 static uint64_t dpari_nccl_name(const dpari_nccl_ctx *c, int64_t number, const dpari_nccl_ctx *part)
 {
     uint64_t h = (c->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
@@ -4390,7 +4513,7 @@ static uint64_t dpari_nccl_name(const dpari_nccl_ctx *c, int64_t number, const d
     return h == 0 ? 1 : h;
 }
 
-/* `bytes` of each rank to all, of which `all` holds this rank's at its place. */
+/* Gathers `bytes` of each rank in `all`, which holds this rank's at its place. */
 static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t bytes)
 {
     dpar_call call;
@@ -4407,14 +4530,14 @@ static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t byt
     return dpari_nccl_host_move(c, &call);
 }
 
-/* Of my color, does row a come before b? */
+/* True if row a comes before b among those of one color. */
 static int dpari_nccl_row_before(const dpari_nccl_row *row, int32_t a, int32_t b)
 {
     return row[a].key < row[b].key || (row[a].key == row[b].key && a < b);
 }
 
-/* Locked: a call has begun that makes a communicator of c's ranks. The new one is there when c is
- * through, and no sooner, whatever the call returned. */
+/* Locked. Waits for a call that makes a communicator of c's ranks. The new one exists when c is
+ * through, and not earlier, whatever the call returned. */
 static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *c, ncclResult_t code, ncclComm_t *to)
 {
     if (code == ncclSuccess || code == ncclInProgress) {
@@ -4447,7 +4570,7 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *p
         code = code == ncclSuccess && made == NULL ? ncclInternalError : code;
     }
     if (code == ncclInProgress) {
-        status = dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not done before the deadline", 1);
+        status = dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not finished before the deadline", 1);
     } else if (code != ncclSuccess) {
         status = dpari_nccl_failed(c, "split", code);
     }
@@ -4464,7 +4587,7 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     int32_t r, size = 0, rank = 0;
     dpar_status status;
     if (row == NULL) {
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split");
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "split: no memory for a list of the ranks");
     }
     row[me].color = color < 0 ? -1 : color;
     row[me].key = key;
@@ -4480,8 +4603,10 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     }
     if (status >= 0 && color >= 0) {
         part = dpari_nccl_ctx_make(w, rank, size);
-        status =
-            part == NULL ? dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split") : status;
+        if (part == NULL) {
+            status =
+                dpari_nccl_refuse(c, DPAR_E_MEMORY, "split: no memory for the new communicator");
+        }
     }
     for (r = 0; r < n && status >= 0 && part != NULL; r++) {
         if (row[r].color == color) {
@@ -4497,7 +4622,9 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     if (part != NULL) {
         part->name = dpari_nccl_name(c, c->splits, part);
     }
-    status = status >= 0 ? dpari_nccl_split_by_nccl(c, part, color, key) : status;
+    if (status >= 0) {
+        status = dpari_nccl_split_by_nccl(c, part, color, key);
+    }
     if (status < 0) {
         if (part != NULL) {
             dpari_nccl_ctx_free(part);
@@ -4512,8 +4639,8 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     return DPAR_OK;
 }
 
-/* Locked: a broken communicator may still be at its revocation; then as a split, whose new one is
- * there when c is through. */
+/* Locked. Makes a communicator without the ranks that are gone. c, if it is broken, may still be
+ * being revoked, which is waited for first. The new one exists when c is through. */
 static ncclResult_t dpari_nccl_shrink_to(dpari_nccl_ctx *c, int *gone, int32_t n, ncclComm_t *to,
                                          ncclConfig_t *config)
 {
@@ -4547,18 +4674,23 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     if (comm == NULL || out == NULL || gone == NULL || n < 1 ||
         strcmp(comm->engine.name, "nccl") != 0) {
         return dpari_wrong(
-            why, "shrink: needs a communicator of dpar_nccl.h, the ranks that are gone, and out");
+            why,
+            "dpar_nccl_shrink: comm is not from dpar_nccl_make, gone is empty, or out is NULL");
     }
     c = dpari_nccl_ctx_of(comm);
     w = c->world;
     if (w->api.CommShrink == NULL || !w->options.elastic || c->nccl == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why, "shrink: needs NCCL 2.27 and elastic = 1");
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "dpar_nccl_shrink: needs NCCL 2.27 or later, and a communicator made with "
+                         "elastic = 1");
     }
     for (r = 0; r < n; r++) {
         if (gone[r] < 0 || gone[r] >= comm->size || gone[r] == comm->rank ||
             (r > 0 && gone[r] <= gone[r - 1])) {
-            return dpari_wrong(why, "shrink: the ranks that are gone are ranks of the communicator "
-                                    "other than this one, ascending");
+            return dpari_wrong(why,
+                               "dpar_nccl_shrink: gone[%d] is %d, but gone must list ranks from 0 "
+                               "to %d without this one, in ascending order",
+                               r, gone[r], comm->size - 1);
         }
         rank += gone[r] < comm->rank;
     }
@@ -4586,7 +4718,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     dpari_nccl_unlock(w);
     free(list);
     if (code != ncclSuccess || part->nccl == NULL) {
-        dpari_nccl_say(&w->api, why, "shrink", code == ncclSuccess ? ncclInternalError : code);
+        dpari_nccl_say(&w->api, why, "dpar_nccl_shrink",
+                       code == ncclSuccess ? ncclInternalError : code);
         dpari_nccl_ctx_free(part);
         return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
     }
@@ -4596,16 +4729,18 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     return DPAR_OK;
 }
 
-/* ---- what else there is to a communicator ---- */
+/* ---- other functions of a communicator ---- */
 
-DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c)
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 {
-    return c != NULL && strcmp(c->engine.name, "nccl") == 0 ? dpari_nccl_ctx_of(c)->world->stream
-                                                            : NULL;
+    if (comm == NULL || strcmp(comm->engine.name, "nccl") != 0) {
+        return NULL;
+    }
+    return dpari_nccl_ctx_of(comm)->world->stream;
 }
 
-/* A window is made of memory of ncclMemAlloc alone: of other memory NCCL's answer is an error that
- * not all ranks need have. */
+/* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
+ * returns an error, and perhaps not on all ranks. */
 static int dpari_nccl_windows(const dpari_nccl_ctx *c, const void *memory, int64_t bytes)
 {
     const uintptr_t at = (uintptr_t)memory;
@@ -4641,9 +4776,11 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     dpari_nccl_lock(c->world);
     m = c->nccl != NULL ? dpari_nccl_note_memory(c, memory) : NULL;
     if (m == NULL) {
-        status = comm->status < 0
-                     ? comm->status
-                     : dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is registered");
+        status =
+            comm->status < 0
+                ? comm->status
+                : dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                                    "dpar_nccl_register: no memory to record the registration");
         dpari_nccl_unlock(c->world);
         return status;
     }
@@ -4652,7 +4789,7 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
         code = api->CommWindowRegister(c->nccl, memory, (size_t)bytes, &m->window,
                                        DPARI_NCCL_WIN_SYMMETRIC);
         if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_settle(c); /* the window is there when c is through */
+            code = dpari_nccl_settle(c); /* the window exists when c is through */
         }
     }
     if (code == ncclSuccess && m->window == NULL) {
@@ -4667,51 +4804,61 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     return status;
 }
 
-/* ---- memory that the devices of a node read where it lies ----
+/* ---- lent memory: memory that other devices of the node read directly ----
  *
- * Lent memory is a window of NCCL's symmetric memory (2.27), whose address at a peer the host asks
- * for (2.29.2). Behind what its user has lie flags of 32 bits, four sets of one for each rank, and
- * as many ones. Flag [set][r] here is set by rank r's device and cleared by this one, by turns:
+ * Lent memory is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
+ * (2.29.2). Behind the user's bytes there are flags of 32 bits, four sets of one for each rank, and
+ * as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's device and
+ * cleared by this one:
  *
  *     meet(set):  one -> flag [set][me] of each peer      copies of 4 bytes
  *                 until own flag [set][r] is 1, for each  the driver's waits: no kernel spins
  *                 own flag [set][r] = 0, for each
  *
- * on the communicators' stream, after an event of the compute stream, as all operations; who waits
- * for it has the compute stream wait for an event after it. NCCL's own copy engines' collectives
- * meet so (ce_coll.cc: copies of one word to peers, waits of cuStreamBatchMemOp).
+ * This runs on the communicators' stream, after an event of the compute stream, as all operations
+ * do, and dpar_wait lets the compute stream wait for an event after it. NCCL's own collectives by
+ * copy engines synchronise in the same way (ce_coll.cc: copies of one word to peers, and waits of
+ * cuStreamBatchMemOp).
  *
- * Order. What a kernel wrote before is seen by all devices when it has ended, which the event waits
- * for, so before the flag is set. The peer's kernel that reads begins after its wait for the flag.
- * Memory of a device has its place in that device's L2, where peers read it over NVLink: no copy of
- * theirs is old, but in an L1, and these are empty when a kernel begins.
+ * Order. What a kernel wrote is visible to all devices once it has ended. The event waits for that,
+ * so it is visible before the flag is set. The peer's kernel that reads it begins after its wait
+ * for the flag. Memory of a device is cached in the L2 of that device, where peers read it over
+ * NVLink, so that they can have outdated copies in an L1 only, and these are empty when a kernel
+ * begins.
  *
  * What is written when (an exchange writes its part, meets, and reads its peers' parts):
  *
- *     called, part k % 2:   part k is written again in exchange k + 2, after the meeting of k + 1,
- *                           to which a peer comes when its stream has done all of exchange k.
- *                           Nothing else waits: one meeting an exchange
- *     in a graph, part 2:   a replay may follow itself: it meets (set 3) before it writes, too
+ *     called, part k % 2:   the part of exchange k is written again in exchange k + 2, after the
+ *                           meeting of k + 1. A peer takes part in that one when its stream has
+ *                           finished exchange k. So one meeting for each exchange is enough
+ *     in a graph, part 2:   because a replay may follow itself directly, it also meets (set 3)
+ *                           before it writes
  *
- * So no flag is set twice before it was cleared. Sets 0 and 1: r sets its flag for exchange k + 2
- * when it has met in k + 1, after this rank cleared those of k: its meetings are in stream order.
- * Sets 2 and 3: by turns, and who sets one has met in the other. Calls and graphs have sets and
- * parts of their own, so that they mix in any order. tests/model/near.pml tries all orders.
+ * Therefore no flag is set twice before it is cleared. Sets 0 and 1: rank r sets its flag for
+ * exchange k + 2 when it has met in k + 1, after this rank has cleared the flags of k, because
+ * meetings are in stream order. Sets 2 and 3 alternate, and a rank that sets one has met in the
+ * other. Calls and graphs have their own sets and parts, so that they mix in any order.
+ * tests/model/near.pml checks all orders.
  *
- * A peer that does not come: the meeting is an operation at the head of the stream, with its
- * deadline, and a lost rank breaks the communicator. Then own flags are set by a copy on a stream
- * of its own, again and again, until what was enqueued is through. Until the communicator is closed
- * NCCL keeps what it mapped (dpari_nccl_stop). */
+ * If a peer does not come, the meeting is an operation at the head of the stream like others: its
+ * deadline, or the loss of the rank, breaks the communicator. Then the flags of this rank are set
+ * by copies on another stream, repeatedly, until everything that was enqueued is through. NCCL
+ * keeps what it mapped until the communicator is closed (dpari_nccl_stop). */
 
-enum { DPARI_NCCL_SETS = 4, DPARI_NCCL_GRAPH = 2, DPARI_NCCL_BEFORE = 3, DPARI_NCCL_AT_ONCE = 64 };
+enum {
+    DPARI_NCCL_SETS = 4,
+    DPARI_NCCL_GRAPH = 2,   /* the set and part of graphs, */
+    DPARI_NCCL_BEFORE = 3,  /* and the set of the meeting before they write */
+    DPARI_NCCL_AT_ONCE = 64 /* flags in one call of the driver */
+};
 
 static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *c)
 {
     return DPARI_NCCL_SETS * 4 * (int64_t)c->comm.size;
 }
 
-/* Locked. Of broken communicators: all flags are set, so that no stream waits for a rank that does
- * not come. */
+/* Locked. Sets all flags of broken communicators, so that no stream waits for a rank that will not
+ * come. */
 static void dpari_nccl_free_waits(dpari_nccl_world *w)
 {
     const dpari_nccl_memory *m;
@@ -4727,7 +4874,8 @@ static void dpari_nccl_free_waits(dpari_nccl_world *w)
     DPARI_STORE(&w->frees, left);
 }
 
-/* Before NCCL unmaps what a broken one lends: nothing reads it any more. */
+/* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
+ * NCCL unmaps it. */
 static void dpari_nccl_drain(dpari_nccl_ctx *c)
 {
     dpari_nccl_world *w = c->world;
@@ -4743,7 +4891,7 @@ static void dpari_nccl_drain(dpari_nccl_ctx *c)
     (void)cudaGetLastError();
 }
 
-/* The driver's cuStreamBatchMemOp, by the runtime. */
+/* Gets the driver's cuStreamBatchMemOp through the runtime. */
 static void dpari_nccl_find_ops(dpari_nccl_world *w)
 {
 #if CUDART_VERSION >= 12000
@@ -4765,7 +4913,7 @@ static void dpari_nccl_find_ops(dpari_nccl_world *w)
 #endif
 }
 
-/* May this rank lend, as far as it knows? */
+/* True if this rank can lend memory, as far as it can tell without trying. */
 static int dpari_nccl_can_lend(dpari_nccl_world *w)
 {
     const char *wanted = getenv("DPAR_NCCL_LEND");
@@ -4784,7 +4932,8 @@ static int dpari_nccl_can_lend(dpari_nccl_world *w)
     return w->ops != NULL && w->freeing != NULL;
 }
 
-/* The worst of what ranks say: 0 all can, 1 some cannot, 2 some failed; and the most bytes. */
+/* Sets worst[0] to the most bytes that a rank needs, and worst[1] to the worst of what ranks say: 0
+ * they can lend, 1 they cannot, 2 they failed. */
 static dpar_status dpari_nccl_agree_to_lend(dpar_comm *comm, int64_t bytes, int64_t says,
                                             int64_t *worst)
 {
@@ -4803,7 +4952,8 @@ static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *c, const void *m
     return m;
 }
 
-/* Flags are 0, as all of it, and their ones 1; where is it at the others? */
+/* Prepares registered memory for lending: writes the words of value 1 (the flags are 0 already),
+ * and gets its addresses at the other ranks. */
 static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t flags)
 {
     dpari_nccl_world *w = c->world;
@@ -4815,22 +4965,22 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t 
     int64_t i;
     int32_t r;
     if (m == NULL) {
-        return DPAR_OK; /* NCCL makes no window of it: there is no symmetric memory here */
+        return DPAR_OK; /* NCCL made no window, because there is no symmetric memory here */
     }
     if (near == NULL || ones == NULL) {
         free(ones);
         free((void *)near);
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is lent");
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to record shared device memory");
     }
     for (i = 0; i < bytes / 4; i++) {
         ones[i] = 1;
     }
     code = cudaMemcpyAsync((char *)memory + flags + bytes, ones, (size_t)bytes, cudaMemcpyDefault,
                            w->stream);
-    free(ones); /* of pageable memory: it was read */
+    free(ones); /* a copy from pageable memory has read it when it returns */
     if (code != cudaSuccess) {
         free((void *)near);
-        return dpari_nccl_cuda_broke(c, "writing flags", code);
+        return dpari_nccl_cuda_broke(c, "writing the flags of shared device memory", code);
     }
     dpari_nccl_lock(w);
     c->lends = 1;
@@ -4861,20 +5011,22 @@ static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, 
     if (status < 0 || worst[1] > 0) {
         return status < 0 ? status : dpari_nccl_alloc(comm, bytes, memory);
     }
-    whole = ((worst[0] + 63) / 64 * 64 + more + 4095) / 4096 * 4096; /* the same everywhere */
+    whole = ((worst[0] + 63) / 64 * 64 + more + 4095) / 4096 * 4096; /* the same on all ranks */
     status = dpari_nccl_alloc(comm, whole, memory);
     can = status >= 0 && dpari_nccl_windows(c, *memory, whole);
     all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : !can, worst);
     if (all >= 0 && worst[1] == 0) {
         status = dpar_nccl_register(comm, *memory, whole);
-        status = status >= 0 ? dpari_nccl_lend_out(c, *memory, whole - more) : status;
+        if (status >= 0) {
+            status = dpari_nccl_lend_out(c, *memory, whole - more);
+        }
         all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : 0, worst);
     }
     if (status >= 0 && (all < 0 || worst[1] == 2)) {
         dpari_nccl_release(comm, *memory);
         return all < 0 ? all
                        : dpari_nccl_refuse(c, DPAR_E_MEMORY,
-                                           "another rank has no memory that devices reach");
+                                           "another rank has no memory to share between devices");
     }
     return status;
 }
@@ -4922,7 +5074,7 @@ static void dpari_nccl_await_flags(dpari_nccl_run *x, const dpari_nccl_memory *m
     }
 }
 
-/* One meeting, as an operation. */
+/* Enqueues one meeting as an operation. */
 static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory *m,
                                       const int32_t *ranks, int32_t n, int32_t set, dpar_work *work)
 {
@@ -4976,11 +5128,13 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
     }
     m->part = DPARI_NCCL_GRAPH;
     status = dpari_nccl_meet_in(c, m, ranks, n, DPARI_NCCL_BEFORE, &before);
-    status = status >= 0 ? dpari_nccl_wait(&before) : status;
+    if (status >= 0) {
+        status = dpari_nccl_wait(&before);
+    }
     return status < 0 ? status : (dpar_status)m->part;
 }
 
-/* This rank's last operations, and what was heard of others. */
+/* Writes this rank's last operations, and what other ranks have reported. */
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
@@ -4999,10 +5153,11 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
         dpar_text_put(out, "  ");
         dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
                              record->root, record->tag);
-        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
-                           : record->state < 0        ? ": failed"
-                                                      : ": done");
-        dpari_text_char(out, '\n');
+        if (record->state == DPAR_MORE) {
+            dpar_text_put(out, ": under way\n");
+        } else {
+            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
+        }
     }
     for (r = 0; w->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &w->side.note[c->member[r]];
@@ -5010,7 +5165,8 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
             n->sequence >= 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
-            dpar_text_put(out, n->waits ? " was heard waiting in " : " was heard past ");
+            dpar_text_put(out, n->waits ? " reported that it waits in "
+                                        : " reported that it has finished ");
             dpari_nccl_describe_note(out, n);
             dpari_text_char(out, '\n');
         }
@@ -5018,7 +5174,7 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     dpari_nccl_unlock(w);
 }
 
-/* Machines that its ranks are on; 0: nobody has said. */
+/* The number of machines of c's ranks, or 0 if that is not known. */
 static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *c)
 {
     const uint64_t *node = c->world->node;
@@ -5040,11 +5196,12 @@ static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
         dpari_text_int(out, nodes);
         dpar_text_put(out, nodes == 1 ? " node" : " nodes");
     }
-    dpar_text_put(out, "; levels and ways are NCCL's: in a node NVLink, PCIe or host memory");
+    dpar_text_put(out, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
 }
 
-/* Its slots name it no more; how many works nobody waited for. */
+/* Removes c from its world: from the slots, the list, and the registered memory. Returns how many
+ * works nobody has waited for. */
 static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
 {
     dpari_nccl_world *w = c->world;
@@ -5082,7 +5239,7 @@ static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
     return lost;
 }
 
-/* Ends NCCL's part: in order, or where that hangs, by force. */
+/* Ends c's communicator of NCCL: in order, or by an abort if it is broken or that fails. */
 static void dpari_nccl_destroy(dpari_nccl_ctx *c)
 {
     const dpari_nccl_api *api = &c->world->api;
@@ -5106,7 +5263,7 @@ static void dpari_nccl_destroy(dpari_nccl_ctx *c)
     }
 }
 
-/* c has left its world. While a thread aborts it, it is kept there. */
+/* Frees c, which was removed from its world, or keeps it while a thread aborts it. */
 static void dpari_nccl_retire(dpari_nccl_ctx *c)
 {
     dpari_nccl_destroy(c);
@@ -5133,7 +5290,7 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
         dpari_nccl_finish(work, DPAR_E_ARG);
         lost++;
     }
-    if (comm->status >= 0) { /* what was enqueued comes first; then all leave together */
+    if (comm->status >= 0) { /* a barrier behind all operations, so that all ranks leave together */
         dpar_call barrier;
         dpari_nccl_slot *s = NULL;
         memset(&barrier, 0, sizeof barrier);
@@ -5157,9 +5314,9 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
     return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
 }
 
-/* ==== how ranks meet ==== */
+/* ==== how ranks find each other ==== */
 
-/* The worst status of all ranks of host, with that rank's sentence. */
+/* The status and message of the first rank of host that failed. Collective. */
 static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
 {
     int32_t both[2], worst[2];
@@ -5191,7 +5348,8 @@ static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why 
     return status;
 }
 
-/* What NCCL, too, tells machines by: the host's name and when it was started. */
+/* A number of this machine, from the host's name and boot id, as NCCL does, and from the network
+ * namespace. */
 static uint64_t dpari_nccl_this_node(void)
 {
     char text[512];
@@ -5206,7 +5364,7 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
-    /* containers of one host may have networks of their own: then loopback does not join them */
+    /* Containers of one host may have separate networks, which loopback does not connect. */
     return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
@@ -5234,7 +5392,9 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
         }
         w->side.at = r == w->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
         status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
-        status = status >= 0 ? dpari_nccl_card_id(w, said) : status;
+        if (status >= 0) {
+            status = dpari_nccl_card_id(w, said);
+        }
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
@@ -5246,7 +5406,9 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
         return status;
     }
     status = dpari_nccl_card_fits(w, &w->side.card, said);
-    status = status >= 0 ? dpari_nccl_side_make(w, said) : status;
+    if (status >= 0) {
+        status = dpari_nccl_side_make(w, said);
+    }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
         return status;
@@ -5266,7 +5428,9 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     memset(&said, 0, sizeof said);
     status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
     status = dpari_nccl_worst(host, status, &said);
-    status = status >= 0 ? dpari_nccl_by_host(host, w, &c, &said) : status;
+    if (status >= 0) {
+        status = dpari_nccl_by_host(host, w, &c, &said);
+    }
     if (status >= 0) {
         *out = &c->comm;
         return DPAR_OK;
@@ -5281,9 +5445,9 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     return dpari_repeat(status, why, said.text);
 }
 
-/* ---- PMI-1: lines of text over a descriptor ---- */
+/* ---- PMI-1: lines of text over a file descriptor ---- */
 
-/* One question, one answer (a line), before the deadline. 0, or -1. */
+/* Sends one question and reads its answer, a line, before the deadline. Returns -1 on failure. */
 static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t room, double until)
 {
     size_t n = 0;
@@ -5320,7 +5484,7 @@ static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t
     }
 }
 
-/* The text after "key=" up to a space. */
+/* Copies the text after `key` up to a space. Returns -1 if the answer lacks the key. */
 static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, size_t room)
 {
     const char *at = strstr(answer, key);
@@ -5335,7 +5499,7 @@ static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, s
     return 0;
 }
 
-/* Rank 0's bytes to all ranks, over PMI_FD: once in a process. */
+/* Sends rank 0's bytes to all ranks over PMI_FD. Works once in a process. */
 static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, double until,
                                   dpar_why *why)
 {
@@ -5364,12 +5528,12 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
     }
     if (bad) {
         return dpari_say(DPAR_E_SYSTEM, why,
-                         "PMI_FD does not speak PMI-1 (Cray PMI and PMIx do not): set MASTER_ADDR "
-                         "and MASTER_PORT, or DPAR_NCCL_FILE");
+                         "the launcher at PMI_FD does not speak PMI-1 (Cray PMI and PMIx do not): "
+                         "set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE");
     }
     if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
         return dpari_say(DPAR_E_TIMEOUT, why,
-                         "not all ranks came to PMI's barrier before the deadline");
+                         "not all ranks reached PMI's barrier before the deadline");
     }
     dpar_text_init(&t, line, sizeof line);
     dpar_text_put(&t, "cmd=get kvsname=");
@@ -5378,7 +5542,7 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
     if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
         dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
         strlen(value) != 2 * n) {
-        return dpari_say(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see what it says");
+        return dpari_say(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see its own message");
     }
     for (i = 0; rank != 0 && i < n; i++) {
         const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
@@ -5407,7 +5571,7 @@ static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64
     dpari_text_int(&t, size);
 }
 
-/* Written aside, then renamed: nobody reads half of it. */
+/* Writes a file under another name and then renames it, so that nobody reads half of it. */
 static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, size_t n,
                                          dpar_why *why)
 {
@@ -5433,8 +5597,8 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
     return DPAR_OK;
 }
 
-/* Is the card's rank 0 there, and does it prove it? What answers may be anything else since the
- * card was written. */
+/* True if the rank 0 that wrote the card answers and proves it. Since the card was written anything
+ * else may listen at its address. */
 static int dpari_nccl_answers(dpari_nccl_world *w, double until)
 {
     const double soon = dpari_os_now() + 1;
@@ -5447,13 +5611,13 @@ static int dpari_nccl_answers(dpari_nccl_world *w, double until)
            dpari_nccl_fits(w, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
            dpari_nccl_genuine(w, &l, &m);
     if (l.fd >= 0) {
-        (void)close(l.fd); /* the watchdog connects for good */
+        (void)close(l.fd); /* the watchdog connects again later */
     }
     return well;
 }
 
-/* The card of this job's rank 0, once it is there: not one that an earlier run left. Without a side
- * channel (addresses 0) that cannot be told. */
+/* Reads the card of this job's rank 0 once it exists. A card that an earlier run left is ignored,
+ * except without a side channel (addresses 0), where that cannot be checked. */
 static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, double until,
                                         dpar_why *why)
 {
@@ -5471,8 +5635,9 @@ static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, d
             return DPAR_OK;
         }
         if (dpari_os_now() > until) {
-            return dpari_say(DPAR_E_TIMEOUT, why, "%s%s before the deadline",
-                             whole ? "rank 0 does not answer that wrote " : "no rank 0 wrote ",
+            return dpari_say(DPAR_E_TIMEOUT, why, "%s before the deadline: %s",
+                             whole ? "the rank 0 that wrote a file did not answer"
+                                   : "no rank 0 wrote a file",
                              name);
         }
         dpari_os_sleep(nap);
@@ -5480,7 +5645,7 @@ static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, d
     }
 }
 
-/* ---- TCP: rank 0 listens where all know ---- */
+/* ---- TCP: rank 0 listens at an address that all ranks know ---- */
 
 static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_nccl_card *card,
                                       dpar_why *why)
@@ -5495,7 +5660,8 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
     dpari_text_int(&t, port);
     code = getaddrinfo(address, service, &hints, &all);
     if (code != 0) {
-        return dpari_wrong(why, "cannot find rank 0's machine %s: %s", address, gai_strerror(code));
+        return dpari_wrong(why, "cannot resolve rank 0's address %s: %s", address,
+                           gai_strerror(code));
     }
     card->port = port;
     card->addresses = 0;
@@ -5517,7 +5683,7 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
     return DPAR_OK;
 }
 
-/* Rank 0: until all have come; then each gets the card. */
+/* On rank 0: waits until all ranks have connected, and tells those that did if some are missing. */
 static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar_why *why)
 {
     dpari_nccl_message m;
@@ -5542,23 +5708,22 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar
         dpari_text_int(&t, missing);
         dpar_text_put(&t, " of ");
         dpari_text_int(&t, w->size);
-        dpar_text_put(&t, " ranks did not come to rank 0 before the deadline");
+        dpar_text_put(&t, " ranks did not connect to rank 0 before the deadline");
         dpari_nccl_put_away(&t, w);
         if (w->side.refused > 0) {
-            dpar_text_put(&t, "; who knocked without the job's secret: ");
+            dpar_text_put(&t, "; connections without the job's secret: ");
             dpari_text_int(&t, w->side.refused);
-            dpar_text_put(&t, " times");
         }
     }
     dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
     m.status = DPAR_E_TIMEOUT;
     dpar_text_init(&t, m.text, sizeof m.text);
-    dpar_text_put(&t, why != NULL ? why->text : "not all ranks came to rank 0");
+    dpar_text_put(&t, why != NULL ? why->text : "not all ranks connected to rank 0");
     dpari_nccl_tell(w, &m, -1);
     return DPAR_E_TIMEOUT;
 }
 
-/* All ranks are there: rank 0 makes the id and gives it out. */
+/* On rank 0: makes the id and sends the card to all ranks, which are connected. */
 static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_why *why)
 {
     dpari_nccl_message m;
@@ -5573,14 +5738,16 @@ static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_w
         dpari_nccl_link *l = &w->side.link[r];
         if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
             dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "a rank left while the id was given out");
+            return dpari_say(DPAR_E_PEER, why, "rank %d disconnected while rank 0 sent it the id",
+                             r);
         }
     }
     return status;
 }
 
-/* Elsewhere: one attempt to come in to rank 0 and get the card. DPAR_MORE: to be tried again, with
- * *problem, which may be m's text. */
+/* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it is to
+ * be tried again; *problem is then the reason, which may be m's text, or NULL for another secret.
+ */
 static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m,
                                       const char **problem, double until, dpar_why *why)
 {
@@ -5589,7 +5756,7 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m
     dpari_nccl_link *l = &w->side.link[0];
     int well;
     if (dpari_nccl_reach(w, l, until) != 0) {
-        return DPAR_MORE; /* what was said before stays */
+        return DPAR_MORE; /* the reason of an earlier attempt stays */
     }
     memset(m, 0, sizeof *m);
     well = dpari_nccl_read(l->fd, m, sizeof *m, soon < until ? soon : until) == 0 &&
@@ -5601,11 +5768,11 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m
         return DPAR_MORE;
     }
     if (well && dpari_nccl_enter(w, l, m, until) == 0 &&
-        dpari_nccl_read(l->fd, m, sizeof *m, until + 1) == 0 && /* it says who misses */
+        dpari_nccl_read(l->fd, m, sizeof *m, until + 1) == 0 && /* later: it names missing ranks */
         dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_WELCOME) {
         l->state = DPARI_NCCL_HERE;
         if (dpari_nccl_read(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "rank 0 left while it gave out the id");
+            return dpari_say(DPAR_E_PEER, why, "rank 0 disconnected while it sent the id");
         }
         memcpy(w->side.card.address, known.address, sizeof known.address);
         memcpy(w->side.card.key, known.key, sizeof known.key);
@@ -5620,12 +5787,12 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m
     }
     *problem = m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED
                    ? m->text
-                   : "what answers is no rank 0 of this job";
+                   : "the server that answers is not rank 0 of this job";
     return DPAR_MORE;
 }
 
-/* Elsewhere: comes to rank 0 and waits for the card. A rank 0 with another secret, which may be of
- * a run that is just ending, has 5 s to go. */
+/* On other ranks: connects to rank 0 and waits for the card. A rank 0 with another secret may
+ * belong to a run that is just ending, so that it fails only after 5 s. */
 static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address, double until,
                                        dpar_why *why)
 {
@@ -5638,11 +5805,15 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
         if (status != DPAR_MORE) {
             return status;
         }
-        wrong = problem != NULL ? 0 : wrong > 0 ? wrong : now;
+        if (problem != NULL) {
+            wrong = 0;
+        } else if (!(wrong > 0)) {
+            wrong = now;
+        }
         if (problem == NULL && (now > until || now > wrong + 5)) {
             return dpari_say(DPAR_E_MISMATCH, why,
                              "rank 0 at %s has another secret than this rank, or one of them has "
-                             "none: DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret",
+                             "none: set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret",
                              address);
         }
         if (now > until) {
@@ -5653,8 +5824,9 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
     }
 }
 
-/* Where rank 0 listens, of the addresses that the name has here. A name of the loop's that does not
- * say so (a machine's own, by /etc/hosts) is another address elsewhere. */
+/* Where rank 0 listens, for a name and its addresses on this machine. If they are all loopback
+ * addresses, and the name does not say so (a machine's own name, by /etc/hosts), the name is
+ * another address on other machines. */
 static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_card *found)
 {
     int32_t i;
@@ -5673,27 +5845,40 @@ static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_rendez
     dpar_status status;
     w->side.card.job = meet->job;
     status = dpari_nccl_secret(w, why);
-    status =
-        status >= 0 ? dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why);
+    }
     if (w->rank == 0) {
         found = w->side.card;
         w->side.at = dpari_nccl_listens_where(meet->address, &found);
-        status = status >= 0 ? dpari_nccl_card_begin(w, meet->job, &found, why) : status;
-        status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
-        status = status >= 0 ? dpari_nccl_tcp_gather(w, until, why) : status;
+        if (status >= 0) {
+            status = dpari_nccl_card_begin(w, meet->job, &found, why);
+        }
+        if (status >= 0) {
+            status = dpari_nccl_side_make(w, why);
+        }
+        if (status >= 0) {
+            status = dpari_nccl_tcp_gather(w, until, why);
+        }
         return status >= 0 ? dpari_nccl_tcp_give(w, until, why) : status;
     }
-    status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
-    status = status >= 0 ? dpari_nccl_tcp_take(w, meet->address, until, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_side_make(w, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_tcp_take(w, meet->address, until, why);
+    }
     return status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
 }
 
-/* ---- the others ---- */
+/* ---- the other methods ---- */
 
 static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_why *why)
 {
     dpar_status status = dpari_nccl_card_begin(w, job, NULL, why);
-    status = status >= 0 ? dpari_nccl_card_id(w, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_card_id(w, why);
+    }
     w->side.card.ending = status < 0;
     return status;
 }
@@ -5708,9 +5893,11 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_rende
         status = dpari_nccl_own_card(w, dpari_nccl_nonce(meet->job), why);
         wrote = dpari_nccl_file_write(name, &w->side.card, sizeof w->side.card, why);
         if (status < 0) {
-            dpari_os_sleep(0.5); /* before it is taken away, those that wait read that it ends */
+            dpari_os_sleep(0.5); /* lets waiting ranks read that it failed, before it is deleted */
         }
-        status = status < 0 ? status : wrote;
+        if (status >= 0) {
+            status = wrote;
+        }
     } else {
         status = dpari_nccl_file_read(w, name, until, why);
     }
@@ -5723,7 +5910,8 @@ static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_r
     dpar_status status =
         w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
     if (meet->broadcast(meet->user, &w->side.card, sizeof w->side.card, 0) != 0) {
-        return dpari_say(DPAR_E_SYSTEM, why, "the broadcast that was given failed");
+        return dpari_say(DPAR_E_SYSTEM, why,
+                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
     }
     return status;
 }
@@ -5736,19 +5924,19 @@ static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_rendez
     dpar_status told,
         status = w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
     if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
-        return dpari_wrong(why, "PMI_FD is not set");
+        return dpari_wrong(why, "DPAR_NCCL_PMI: the variable PMI_FD is not set, or is no number");
     }
     told = dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until,
-                          status < 0 ? NULL : why); /* also that rank 0 could not begin */
+                          status < 0 ? NULL : why); /* also to report that rank 0 could not begin */
     return status < 0 ? status : told;
 }
 
-/* NCCL_COMM_ID: NCCL itself makes the same id everywhere. */
+/* With NCCL_COMM_ID, NCCL itself makes the same id on all ranks. */
 static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                     dpar_why *why)
 {
     if (getenv("NCCL_COMM_ID") == NULL) {
-        return dpari_wrong(why, "NCCL_COMM_ID is not set");
+        return dpari_wrong(why, "DPAR_NCCL_ID: the variable NCCL_COMM_ID is not set");
     }
     w->side.card.magic = DPARI_NCCL_MAGIC;
     w->side.card.job = meet->job;
@@ -5758,7 +5946,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_rendezv
     return dpari_nccl_card_id(w, why);
 }
 
-/* Fills in what the environment says; the way. */
+/* Fills *m with what is given, then what the environment says, and selects a method. */
 static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
                                        dpar_launcher_info *job, dpar_why *why)
 {
@@ -5772,7 +5960,11 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     }
     if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
         (m->size > 0 && m->rank >= m->size) || m->size < 0) {
-        return dpari_wrong(why, "meeting: the way, rank or size is out of its domain");
+        return dpari_wrong(
+            why,
+            "desc.rendezvous: method %d (0 to %d are allowed), rank %d or size %d is "
+            "out of range",
+            m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
     if (m->size == 0) {
         status = dpar_launcher_detect(job, why);
@@ -5791,14 +5983,19 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
         m->port = (int32_t)number;
     }
     if (m->method == DPAR_NCCL_ANY) {
-        m->method = m->broadcast != NULL                ? (int32_t)DPAR_NCCL_CALLBACK
-                    : m->size == 1                      ? (int32_t)DPAR_NCCL_CALLBACK
-                    : job->local_size == m->size        ? (int32_t)DPAR_NCCL_NODE
-                    : getenv("PMI_FD") != NULL          ? (int32_t)DPAR_NCCL_PMI
-                    : getenv("NCCL_COMM_ID") != NULL    ? (int32_t)DPAR_NCCL_ID
-                    : m->file != NULL                   ? (int32_t)DPAR_NCCL_FILE
-                    : m->address != NULL && m->port > 0 ? (int32_t)DPAR_NCCL_TCP
-                                                        : (int32_t)DPAR_NCCL_ANY;
+        if (m->broadcast != NULL || m->size == 1) {
+            m->method = DPAR_NCCL_CALLBACK;
+        } else if (job->local_size == m->size) {
+            m->method = DPAR_NCCL_NODE;
+        } else if (getenv("PMI_FD") != NULL) {
+            m->method = DPAR_NCCL_PMI;
+        } else if (getenv("NCCL_COMM_ID") != NULL) {
+            m->method = DPAR_NCCL_ID;
+        } else if (m->file != NULL) {
+            m->method = DPAR_NCCL_FILE;
+        } else if (m->address != NULL && m->port > 0) {
+            m->method = DPAR_NCCL_TCP;
+        }
     }
     if (m->method == DPAR_NCCL_ANY || (m->method == DPAR_NCCL_FILE && m->file == NULL) ||
         (m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
@@ -5811,9 +6008,13 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     return DPAR_OK;
 }
 
+/* The broadcast of a job of one rank. */
 static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
 {
-    (void)user, (void)buffer, (void)bytes, (void)root;
+    (void)user;
+    (void)buffer;
+    (void)bytes;
+    (void)root;
     return 0;
 }
 
@@ -5831,11 +6032,13 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m,
     case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(w, m, until, why); break;
     default: status = dpari_nccl_by_callback(w, m, why); break;
     }
-    status = status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(w, &w->side.card, why);
+    }
     return status >= 0 && w->side.link == NULL ? dpari_nccl_side_make(w, why) : status;
 }
 
-/* All on this node: over shared memory. */
+/* All ranks are on this node: they meet over shared memory. */
 static dpar_status dpari_nccl_by_node(const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why)
 {
     dpar_world_desc o;
@@ -5875,9 +6078,10 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
         until = dpari_os_now() + (w->options.timeout_s > 0 ? w->options.timeout_s : 1e9);
         status = dpari_nccl_meet(w, &m, until, why);
     }
-    status = status >= 0 ? dpari_nccl_begin_world(w, &c, why) : status;
-    if (m.method == DPAR_NCCL_FILE &&
-        m.rank == 0) { /* all have read it, or none needs it any more */
+    if (status >= 0) {
+        status = dpari_nccl_begin_world(w, &c, why);
+    }
+    if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or it is not needed */
         dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
         (void)unlink(name);
     }
@@ -5903,7 +6107,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
     return dpari_nccl_make_over(host, desc, comm, why);
 }
 
-/* ==== what NCCL chose ==== */
+/* ==== the report about NCCL's choices ==== */
 
 static int dpari_nccl_starts(const char *at, const char *end, const char *word)
 {
@@ -5911,36 +6115,38 @@ static int dpari_nccl_starts(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
-/* What NCCL wrote about its choices (NCCL_DEBUG=INFO): channels by transport. */
+/* Channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {
-    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, memory of the host,
-                                            TCP, InfiniBand or RoCE, another plug-in */
-    char network[40];                    /* "Using network ...": Socket, IB, AWS Libfabric; "" */
+    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, host memory, TCP,
+                                            InfiniBand or RoCE, another plug-in */
+    char network[40];                    /* of "Using network ...": Socket, IB, AWS Libfabric, or
+                                            "" */
 } dpari_nccl_transport;
 
-/* Counts what follows "via ". */
+/* Counts the transport that follows "via ". */
 static void dpari_nccl_count_via(const char *by, const char *end, dpari_nccl_transport *out)
 {
-    int64_t *count = dpari_nccl_starts(by, end, "P2P")          ? &out->p2p
-                     : dpari_nccl_starts(by, end, "SHM")        ? &out->shm
-                     : dpari_nccl_starts(by, end, "NET/Socket") ? &out->socket
-                     : dpari_nccl_starts(by, end, "NET/IB")     ? &out->ib
-                     : dpari_nccl_starts(by, end, "NET/") || dpari_nccl_starts(by, end, "COLLNET/")
-                         ? &out->other
-                         : NULL;
-    if (count != NULL) {
-        ++*count;
+    if (dpari_nccl_starts(by, end, "P2P")) {
+        out->p2p++;
+    } else if (dpari_nccl_starts(by, end, "SHM")) {
+        out->shm++;
+    } else if (dpari_nccl_starts(by, end, "NET/Socket")) {
+        out->socket++;
+    } else if (dpari_nccl_starts(by, end, "NET/IB")) {
+        out->ib++;
+    } else if (dpari_nccl_starts(by, end, "NET/") || dpari_nccl_starts(by, end, "COLLNET/")) {
+        out->other++;
     }
 }
 
-/* Reads the whole lines in `bytes` of such text. Local, pure. */
+/* Counts the transports in the complete lines of a log. */
 static void dpari_nccl_read_log(const char *text, size_t bytes, dpari_nccl_transport *out)
 {
     const char *end;
     size_t i, n;
     memset(out, 0, sizeof *out);
     while (bytes > 0 && text[bytes - 1] != '\n') {
-        bytes--; /* half a line: NCCL is at it */
+        bytes--; /* NCCL is still writing this line */
     }
     end = text + bytes;
     for (i = 0; i < bytes; i++) {
@@ -5958,7 +6164,7 @@ static void dpari_nccl_read_log(const char *text, size_t bytes, dpari_nccl_trans
     }
 }
 
-/* The first 64 MiB of it, where NCCL's choices stand; NULL: it cannot be read. */
+/* Reads the first 64 MiB of a log, where NCCL's choices are. NULL if it cannot be read. */
 static char *dpari_nccl_log_text(const char *log, size_t *bytes)
 {
     const int fd = log != NULL && log[0] != 0 ? open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
@@ -5989,14 +6195,14 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
     size_t bytes = 0;
     char *text = dpari_nccl_log_text(log, &bytes);
     if (text == NULL) {
-        dpar_text_put(out, "NCCL's transports: not known -> give options.log_file\n");
+        dpar_text_put(out, "NCCL's transports: not known -> set log_file in dpar_nccl_desc\n");
         return;
     }
     dpari_nccl_read_log(text, bytes, &t);
     free(text);
     if (t.p2p + t.shm + t.ib + t.socket + t.other == 0) {
         dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "
-                           "(one rank, and NCCL_DEBUG of your own, say nothing)");
+                           "(with one rank, or your own NCCL_DEBUG, nothing is logged)");
     } else {
         dpar_text_put(out, "NCCL's transports of this rank: ");
         dpari_text_int(out, t.p2p);
@@ -6011,52 +6217,62 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
         dpar_text_put(out, " by others");
     }
     dpar_text_put(out, "; network ");
-    dpar_text_put(out, t.network[0] != 0 ? t.network : "not said");
+    dpar_text_put(out, t.network[0] != 0 ? t.network : "not known");
     dpari_text_char(out, '\n');
     if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
                       "the network can -> InfiniBand: install its user libraries (libibverbs); "
                       "Slingshot: the plug-in aws-ofi-nccl on LD_LIBRARY_PATH and "
-                      "NCCL_NET=\"AWS Libfabric\"; one node: NCCL_P2P_DISABLE and "
-                      "NCCL_SHM_DISABLE are not to be set\n");
+                      "NCCL_NET=\"AWS Libfabric\"; one node: unset NCCL_P2P_DISABLE and "
+                      "NCCL_SHM_DISABLE\n");
         ++*wrong;
     }
 }
 
-/* Rank 0's door. */
+/* Writes where rank 0 listens, why there, and which secret protects it. */
 static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
 {
+    const char *place = "at any of its addresses", *reason = "", *secret = "";
     if (s->listeners == 0) {
         return;
     }
     dpar_text_put(out, "other ranks reach rank 0 ");
-    dpar_text_put(out, s->at == DPARI_NCCL_AT_LOOP    ? "on the loop"
-                       : s->at == DPARI_NCCL_AT_GIVEN ? "at the address given"
-                                                      : "at any of its addresses");
-    dpar_text_put(out, s->at == DPARI_NCCL_NOT_OURS
-                           ? ", for the one given is not of this machine's networks"
-                       : s->at == DPARI_NCCL_LOOP_BY_NAME
-                           ? ", for the name given is here the loop's (/etc/hosts)"
-                           : "");
+    switch (s->at) {
+    case DPARI_NCCL_AT_LOOP: place = "on the loopback interface"; break;
+    case DPARI_NCCL_AT_GIVEN: place = "at the given address"; break;
+    case DPARI_NCCL_NOT_OURS:
+        reason = ", because no network of this machine has the given one";
+        break;
+    case DPARI_NCCL_LOOP_BY_NAME:
+        reason = ", because the given name is a loopback address here (/etc/hosts)";
+        break;
+    default: break;
+    }
+    switch (s->secret) {
+    case DPARI_NCCL_BY_CARD: secret = ", with a key made for this job"; break;
+    case DPARI_NCCL_BY_VARIABLE: secret = ", with the secret in DPAR_SECRET"; break;
+    case DPARI_NCCL_BY_FILE: secret = ", with the secret in a file"; break;
+    default:
+        secret = "; without a secret, so that anybody who reaches it and names the job may join "
+                 "-> set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret";
+        break;
+    }
+    dpar_text_put(out, place);
+    dpar_text_put(out, reason);
     dpar_text_put(out, ", port ");
     dpari_text_int(out, s->card.port);
-    dpar_text_put(out, s->secret == DPARI_NCCL_BY_CARD       ? ", by a key drawn for this job"
-                       : s->secret == DPARI_NCCL_BY_VARIABLE ? ", by the secret of DPAR_SECRET"
-                       : s->secret == DPARI_NCCL_BY_FILE
-                           ? ", by the secret of a file"
-                           : "; without a secret: whoever reaches it and names the job may enter "
-                             "-> set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret");
+    dpar_text_put(out, secret);
     dpari_text_char(out, '\n');
 }
 
-DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
+DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_api api;
     dpar_why why;
     const int32_t shared = dpari_nccl_shares();
     const char *blocks = getenv("NCCL_COMM_BLOCKING");
-    const int ours = c != NULL && strcmp(c->engine.name, "nccl") == 0;
+    const int ours = comm != NULL && strcmp(comm->engine.name, "nccl") == 0;
     int32_t wrong = 0;
     if (dpari_nccl_load(&api, &why) < 0) {
         dpar_text_put(out, "WRONG: ");
@@ -6070,7 +6286,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpari_nccl_put_version(out, NCCL_VERSION_CODE);
     dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
-    dpar_text_put(out, api.GetPeerDevicePointer == NULL ? "; halos by messages alone" : "");
+    dpar_text_put(out, api.GetPeerDevicePointer == NULL ? "; halos only by messages" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
     dpari_text_char(out, '\n');
     if (shared) {
@@ -6082,8 +6298,8 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
         wrong++;
     }
     if (ours) {
-        dpari_nccl_put_door(&dpari_nccl_ctx_of(c)->world->side, out);
-        dpari_nccl_put_log(dpari_nccl_ctx_of(c)->world->log, shared, out, &wrong);
+        dpari_nccl_put_door(&dpari_nccl_ctx_of(comm)->world->side, out);
+        dpari_nccl_put_log(dpari_nccl_ctx_of(comm)->world->log, shared, out, &wrong);
     }
     return wrong;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp_llm - a C/CUDA training code with kernels of its own, as llm.c is one, over several GPUs by
- * dpar: what such a code keeps in a multi-GPU file becomes calls of ddp and fsdp.
+/* ddp_llm - runs a C/CUDA training code with its own kernels, such as llm.c, on several GPUs with
+ * dpar. What such a code has in a multi-GPU file becomes calls of ddp and fsdp.
  *
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/ddp_llm.cu -o ddp_llm -ldl
@@ -8,20 +8,19 @@
  *   DPAR_NCCL_PORT=29600 torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
  *   and srun, mpirun
  *
- * What it replaces (llm.c's zero.cuh)          here
+ * In llm.c's zero.cuh                          here
  *   multi_gpu_config_init                      gpu_start.h: dpar_nccl_make
- *   gradients in one buffer of the caller's    views: dpar_ddp_gradient, dpar_fsdp_gradient
- *   multi_gpu_async_reduce_gradient a layer    ready(): behind the layer's last kernel, on NCCL's
- *                                              stream, while the next layer's run
+ *   gradients in one buffer of the caller      views: dpar_ddp_gradient, dpar_fsdp_gradient
+ *   multi_gpu_async_reduce_gradient            ready(), after each layer's last kernel: on NCCL's
+ *                                              stream, while the next layer's kernels run
  *   multi_gpu_get_shard_offset, its AdamW      dpar_fsdp_step; ZeRO 0: mem.optimize
  *   the norm of shards, an all-reduce, clip    dpar_fsdp_norm; ZeRO 0: mem.squares, mem.clip
  *   an all-gather of the weights               before(): a layer's weights, gathered ahead
  *   multi_gpu_cpu_float_sum, of the loss       dpar_all_reduce
  *
- * The model (ddp_llm_kernels.h) guesses the next byte of a text. The text lies on the device, and
- * sample k of step n is the same whatever the number of ranks. Nothing waits on the host between
- * steps, but for dpar_fsdp_norm. Weights are f32, or bf16 with f32 masters; activations and
- * gradients are f32.
+ * The model (ddp_llm_kernels.h) predicts the next byte of a text. The text is in device memory, and
+ * sample k of step n does not depend on the number of ranks. Between steps the host waits only in
+ * dpar_fsdp_norm. Weights are f32, or bf16 with f32 masters; activations and gradients are f32.
  *
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
  * stderr). */
@@ -63,7 +62,8 @@ struct settings {
     std::vector<unsigned char> text;
 };
 
-/* ---- weights, gradients, state: a ddp (ZeRO 0) or an fsdp ------------------------------------ */
+/* ---- weights, gradients and state: in a ddp (ZeRO 0) or an fsdp -------------------------------
+ */
 
 enum { MOST_UNITS = 102, MOST_PARAMS = 2 * MOST_UNITS };
 
@@ -72,18 +72,19 @@ struct model {
     dpar_comm *c;
     const settings *s;
     int32_t units, params, params_of[MOST_UNITS]; /* the embedding, blocks, the head */
-    int64_t numel[MOST_PARAMS], rows;             /* of a micro-batch */
+    int64_t numel[MOST_PARAMS], rows;             /* rows of a micro-batch */
     dpar_ddp *ddp;
     dpar_fsdp *fsdp;
     dpar_optimizer optimizer;
     float *weight[MOST_PARAMS], *m[MOST_PARAMS], *v[MOST_PARAMS]; /* ZeRO 0 */
-    double *norm;                                                 /* its square, then the clip */
+    double *norm; /* ZeRO 0: the square of the norm, then the clip factor */
     unsigned char *text;
     float *x[MOST_UNITS], *y[MOST_UNITS], *logits, *d[2], *loss, *losses; /* losses: of steps */
-    std::vector<void *> device;                                           /* to be given back */
+    std::vector<void *> device; /* memory to be released */
 };
 
-static int first_of(int u) /* parameter of a unit: its matrix, and behind it the bias */
+/* The first parameter of a unit: its matrix. The bias is the next one. */
+static int first_of(int u)
 {
     return u == 0 ? 0 : 2 * u - 1;
 }
@@ -93,6 +94,7 @@ static int64_t outs_of(const model *n, int u)
     return u == n->units - 1 ? VOCABULARY : WIDTH;
 }
 
+/* Allocates zeroed device memory that close_model releases. */
 template <class T> static T *keep(model *n, int64_t count)
 {
     T *const memory = take<T>(n->c, count);
@@ -110,7 +112,7 @@ static void open_ddp(model *n)
     o.count = n->numel;
     o.type = DPAR_F32;
     o.require_ready = 1;
-    o.first_bucket_bytes = o.bucket_bytes = 32768; /* so small a model would be one bucket */
+    o.first_bucket_bytes = o.bucket_bytes = 32768; /* otherwise this small model is one bucket */
     right(dpar_ddp_make(n->c, &o, &n->ddp, &why), why.text);
     for (int i = 0; i < n->params; i++) {
         n->weight[i] = keep<float>(n, n->numel[i]);
@@ -136,7 +138,8 @@ static void open_fsdp(model *n)
     right(dpar_fsdp_make(n->c, &o, &n->fsdp, &why), why.text);
 }
 
-/* The first weights, the same on all ranks: even in +-1 / sqrt(width), the embedding's in +-1. */
+/* Sets the first weights, the same on all ranks: uniform in +-1 / sqrt(width), the embedding's in
+ * +-1. */
 static void set_weights(model *n)
 {
     uint32_t random = 12345;
@@ -151,10 +154,10 @@ static void set_weights(model *n)
         right(cudaMemcpyAsync(to, values.data(), values.size() * sizeof(float),
                               cudaMemcpyHostToDevice, n->g->stream));
         if (n->fsdp != NULL) {
-            right(dpar_fsdp_set(n->fsdp, i, to), "a weight could not be set");
+            right(dpar_fsdp_set(n->fsdp, i, to), n->c->why.text);
             dpar_comm_release(n->c, to);
         }
-        right(cudaStreamSynchronize(n->g->stream)); /* `values` ends here */
+        right(cudaStreamSynchronize(n->g->stream)); /* before `values` is destroyed */
     }
 }
 
@@ -218,7 +221,7 @@ static void after(model *n, int u, int direction)
     right(n->fsdp != NULL ? dpar_fsdp_reshard(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
 }
 
-/* The kernels that compute the gradients of unit u have been launched. */
+/* Called when the kernels that compute the gradients of unit u have been launched. */
 static void ready(model *n, int u)
 {
     if (n->fsdp != NULL) {
@@ -232,6 +235,7 @@ static void ready(model *n, int u)
 
 /* ---- training -------------------------------------------------------------------------------- */
 
+/* Launches forward and backward of one micro-batch. */
 template <class W> static void forward_backward(model *n, int64_t step, int64_t part)
 {
     const int64_t rows = n->rows, micros = (int64_t)n->s->micros;
@@ -256,7 +260,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
         }
         after(n, u, DPAR_ACTION_FORWARD);
     }
-    /* a mean over this rank's samples: the ranks' gradients are averaged */
+    /* The loss is a mean over this rank's samples, because the ranks' gradients are averaged. */
     launch(n->g->stream, cross_entropy, guess{s, n->logits, n->loss, 1.0f / (float)(rows * micros)},
            32, rows);
     launch(n->g->stream, add_losses, total{n->loss, n->losses + step, rows}, 1);
@@ -284,7 +288,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
     }
 }
 
-/* ZeRO 0: norm, clip and AdamW on the stream; the host hears nothing of it. */
+/* With ZeRO 0: enqueues norm, clip and AdamW, without any wait of the host. */
 static void update_all(model *n, int64_t step)
 {
     const dpar_mem *mem = n->c->mem;
@@ -318,8 +322,7 @@ template <class W> static void train_step(model *n, int64_t step)
         right(n->fsdp != NULL ? dpar_fsdp_begin(n->fsdp, last) : dpar_ddp_begin(n->ddp, last),
               n->c->why.text);
         forward_backward<W>(n, step, part);
-        right(n->fsdp != NULL ? dpar_fsdp_end(n->fsdp) : dpar_ddp_end(n->ddp),
-              n->c->why.text);
+        right(n->fsdp != NULL ? dpar_fsdp_end(n->fsdp) : dpar_ddp_end(n->ddp), n->c->why.text);
     }
     if (n->fsdp == NULL) {
         update_all(n, step);
@@ -330,7 +333,7 @@ template <class W> static void train_step(model *n, int64_t step)
     }
 }
 
-/* Trains on the ranks of c; the losses of all steps. */
+/* Trains on the ranks of c. Returns the losses of all steps. */
 static std::vector<float> train(const gpu *g, dpar_comm *c, const settings *s, int quiet)
 {
     model *const n = new model();
@@ -360,7 +363,8 @@ static std::vector<float> train(const gpu *g, dpar_comm *c, const settings *s, i
             }
             if (c->rank == 0 && !quiet) {
                 printf("step %6lld  loss %.4f  %.0f samples/s\n", (long long)step + 1,
-                       sum / (double)count, s->batch * (double)(step + 1) / (options_now() - began));
+                       sum / (double)count,
+                       s->batch * (double)(step + 1) / (options_now() - began));
                 fflush(stdout);
             }
         }
@@ -385,7 +389,7 @@ static int run(gpu *g, const void *arg)
         settings one = *s;
         one.zero = s->bf16 ? 1 : 0;
         const std::vector<float> alone = train(g, self, &one, 1);
-        right(dpar_comm_free(self), "one rank's communicator could not be closed");
+        right(dpar_comm_free(self), "dpar_comm_free of the one rank's communicator failed");
         for (size_t i = 0; i < all.size(); i++) {
             const double apart = fabs((double)all[i] - alone[i]) / alone[i];
             worst = apart <= worst ? worst : apart;
@@ -394,7 +398,13 @@ static int run(gpu *g, const void *arg)
         fflush(stdout);
     }
     right(dpar_barrier(g->world, NULL), g->world->why.text);
-    return worst <= bound ? 0 : complain("the losses differ by too much", NULL) - 1;
+    if (worst <= bound) {
+        return 0;
+    }
+    return complain(s->bf16 ? "the losses differ by more than 1e-2"
+                            : "the losses differ by more than 1e-4",
+                    NULL) -
+           1;
 }
 
 int main(int argc, char **argv)
@@ -420,14 +430,16 @@ int main(int argc, char **argv)
     if (s.bf16 && s.zero < 1) {
         bad = complain("--bf16 needs f32 masters: --zero 1, 2 or 3", NULL);
     }
-    bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);
+    if (bad == 0) {
+        bad = find_ranks(&job, &s.ranks);
+    }
     if (bad == 0 && fmod(s.batch, s.ranks * s.micros) != 0.0) {
-        bad = complain("--batch is no multiple of ranks times --micros", NULL);
+        bad = complain("--batch must be a multiple of the ranks times --micros", NULL);
     }
     std::ifstream file(s.path, std::ios::binary);
     s.text.assign(std::istreambuf_iterator<char>(file), {});
     if (bad == 0 && s.text.size() < 2 * WINDOW) {
-        bad = complain("cannot be read, or is too short:", s.path);
+        bad = complain("cannot be read, or has fewer than 16 bytes:", s.path);
     }
     return bad != 0 ? bad : run_ranks(&job, s.ranks, run, &s);
 }

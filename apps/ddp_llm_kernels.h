@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp_llm_kernels - the model of ddp_llm.cu, which knows nothing of ranks: the next byte of a text
- * from the WINDOW before it. Their embeddings side by side are x; blocks x += tanh(W x + b); a
- * head. Plain kernels, a thread a result, sums in a fixed order. Included there, behind
- * gpu_start.h. */
+/* ddp_llm_kernels - the model of ddp_llm.cu, which knows nothing of ranks. It predicts the next
+ * byte of a text from the WINDOW bytes before it. Their embeddings, one after the other, are x;
+ * blocks compute x += tanh(W x + b); then follows a head. The kernels are plain: a thread computes
+ * one result, with sums in a fixed order. ddp_llm.cu includes this file after gpu_start.h. */
 #ifndef DDP_LLM_KERNELS_H
 #define DDP_LLM_KERNELS_H
 
 enum { WINDOW = 8, EMBED = 8, WIDTH = WINDOW * EMBED, VOCABULARY = 256 };
 
-/* Whose samples: number `first` and on of a step. */
+/* The samples of a rank: those from number `first` on of a step. */
 struct samples {
     const unsigned char *text;
     int64_t count; /* bytes of the text */
     int64_t step, first, rows;
 };
 
-/* WINDOW bytes and the one behind them. */
+/* A sample: WINDOW bytes and the byte after them. */
 __device__ static const unsigned char *sample(const samples &s, int64_t row)
 {
     uint64_t z = (uint64_t)s.step * 0x9e3779b97f4a7c15u + (uint64_t)(s.first + row) + 1u;
@@ -34,7 +34,7 @@ __device__ static float wide(uint16_t w) /* bf16 */
     return __uint_as_float((unsigned)w << 16);
 }
 
-/* W: of the weights, float or bf16. */
+/* W is the type of the weights, float or bf16. */
 template <class W> struct embedding {
     samples s;
     const W *table;
@@ -49,7 +49,8 @@ template <class W> __global__ static void embed(const embedding<W> a)
     }
 }
 
-/* y = W x + b of each row; next not NULL: y becomes its tanh, next = x + y. */
+/* Computes y = W x + b for each row. If next is not NULL, y is the tanh of that, and next = x + y.
+ */
 template <class W> struct linear {
     const W *weight, *bias;
     const float *x;
@@ -73,7 +74,8 @@ template <class W> __global__ static void forward(const linear<W> a)
     }
 }
 
-/* A warp a row: logits become their gradient, times scale; loss[row] = scale (-log p). */
+/* Each warp has a row. Replaces the logits by their gradient times scale, and sets loss[row] to
+ * scale (-log p). */
 struct guess {
     samples s;
     float *logits, *loss, scale;
@@ -100,7 +102,7 @@ __global__ static void cross_entropy(const guess a)
     for (int k = (int)threadIdx.x; k < VOCABULARY; k += 32) {
         x[k] = a.scale * (expf(x[k] - most) / sum - (k == target ? 1.0f : 0.0f));
     }
-    if ((int)threadIdx.x == target % 32) { /* who wrote over it, after reading it */
+    if ((int)threadIdx.x == target % 32) {
         a.loss[row] = a.scale * (most + logf(sum) - right_one);
     }
 }
@@ -111,15 +113,16 @@ struct total {
     int64_t rows;
 };
 
-__global__ static void add_losses(const total a) /* one thread: in order */
+/* One thread adds in order. */
+__global__ static void add_losses(const total a)
 {
     for (int64_t row = 0; row < a.rows; row++) {
         *a.to += a.loss[row];
     }
 }
 
-/* Backward of linear: what gradients get, added to what is there. y NULL: dy is d; else d is of the
- * tanh of that row, and dy = d (1 - y y). */
+/* Backward of linear, which adds to the gradients. If y is NULL dy is d; otherwise d is the
+ * gradient of the tanh y, and dy = d (1 - y y). */
 template <class W> struct backward {
     const W *weight;
     const float *x, *d, *y;
@@ -134,7 +137,7 @@ template <class W> __device__ static float slope(const backward<W> &a, int64_t i
 
 template <class W> __global__ static void to_weights(const backward<W> a)
 {
-    for (EACH(i, a.outs * (WIDTH + 1))) { /* the last of each row: the bias */
+    for (EACH(i, a.outs * (WIDTH + 1))) { /* the last one of each row is the bias */
         const int64_t out = i / (WIDTH + 1), in = i % (WIDTH + 1);
         float sum = 0.0f;
         for (int64_t row = 0; row < a.rows; row++) {
@@ -144,7 +147,8 @@ template <class W> __global__ static void to_weights(const backward<W> a)
     }
 }
 
-/* dx = W^T dy, and with y what goes past the block: d. */
+/* Computes dx = W^T dy, and adds d if there is y, because x is also added to the output of a block.
+ */
 template <class W> __global__ static void to_input(const backward<W> a)
 {
     for (EACH(i, a.rows * WIDTH)) {
@@ -156,7 +160,8 @@ template <class W> __global__ static void to_input(const backward<W> a)
     }
 }
 
-/* Each number of the table looks for its byte: a fixed order, no atomics. */
+/* The thread of each number of the table searches the samples for its byte, which gives a fixed
+ * order without atomics. */
 struct to_table {
     samples s;
     const float *dx;

@@ -132,7 +132,7 @@ static double root_of(double a)
     return a > 0.0 ? r : 0.0;
 }
 
-/* ---- the file: a mesh whose numbers say nothing about where things lie -------------------------
+/* ---- the file: a mesh whose numbers say nothing about positions ---------------------------------
  */
 
 static int64_t common(int64_t a, int64_t b)
@@ -140,7 +140,8 @@ static int64_t common(int64_t a, int64_t b)
     return b == 0 ? a : common(b, a % b);
 }
 
-/* A step through 0 .. n - 1 that meets all and comes far each time. */
+/* A step, near the golden section of n, with which one visits all of 0 .. n - 1, far apart each
+ * time. */
 static int64_t stride_of(int64_t n)
 {
     int64_t step = (int64_t)(0.6180339887 * (double)n) + 1;
@@ -150,7 +151,7 @@ static int64_t stride_of(int64_t n)
     return step;
 }
 
-/* The number with number * stride = place mod n, by Euclid's algorithm. */
+/* The number for which number * stride = place mod n, by Euclid's algorithm. */
 static int64_t unstride(int64_t place, int64_t stride, int64_t n)
 {
     int64_t a = stride % n, b = n, s = 1, t = 0;
@@ -166,7 +167,7 @@ static int64_t unstride(int64_t place, int64_t stride, int64_t n)
     return n == 1 ? 0 : place * ((s % n + n) % n) % n;
 }
 
-/* -0.5 to 0.5, by chance: the same for the same number. */
+/* A pseudo-random value from -0.5 to 0.5 that depends only on i (splitmix64). */
 static double chance(int64_t i)
 {
     uint64_t z = (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x632be59bd9b4e019);
@@ -175,7 +176,8 @@ static double chance(int64_t i)
     return (double)((z ^ z >> 31) >> 11) / 9007199254740992.0 - 0.5;
 }
 
-/* Node `place` of the lattice, moved by up to an eighth of a cell where it is inside. */
+/* Coordinates of node `place` of the lattice. Inner nodes are moved by up to an eighth of a cell.
+ */
 static void read_node(const fem *f, int64_t place, double *xyz)
 {
     const int64_t side = f->n + 1;
@@ -187,7 +189,8 @@ static void read_node(const fem *f, int64_t place, double *xyz)
     }
 }
 
-/* Tetrahedron `place`: of the six of a cell, from its first corner to its last by three edges. */
+/* Corners of tetrahedron `place`. A cell has six; each goes along three edges from the cell's first
+ * corner to its last. */
 static void read_element(const fem *f, int64_t place, int64_t stride, int64_t *corner)
 {
     static const int way[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -203,7 +206,7 @@ static void read_element(const fem *f, int64_t place, int64_t stride, int64_t *c
     }
 }
 
-/* Memory that peers read directly, zeroed; until the end of the world or let go. */
+/* Zeroed memory that other ranks can read directly. It is freed by let_go, or with the world. */
 static void *memory(fem *f, int64_t bytes)
 {
     void *at = NULL;
@@ -244,10 +247,11 @@ static void read_mesh(fem *f)
     }
 }
 
-/* ---- from the file to its place -----------------------------------------------------------------
+/* ---- from the file to the owners
+ * -----------------------------------------------------------------
  */
 
-/* Vectors of 3 at each node: old, or with ghosts elsewhere. */
+/* A field with a vector of 3 at each node. ghosts: where its ghosts are, or NULL if they follow. */
 static dpar_points_field triples(double *data, double *ghosts)
 {
     dpar_points_field v;
@@ -259,7 +263,8 @@ static dpar_points_field triples(double *data, double *ghosts)
     return v;
 }
 
-/* The centres of own elements: their corners' coordinates are with the ranks that read them. */
+/* Computes the centres of the elements that this rank read. The coordinates of their corners are
+ * fetched from the ranks that read them. */
 static void fetch_centres(fem *f, double *centre)
 {
     const int64_t corners = CORNERS * f->element_count;
@@ -288,8 +293,8 @@ static void fetch_centres(fem *f, double *centre)
     let_go(f, corner);
 }
 
-/* Whose each element is to be, and where elements and nodes lie on the curve: neighbours in space
- * come to lie near each other in memory. */
+/* Assigns elements to ranks and moves the mesh. Elements and nodes are ordered along a curve, so
+ * that neighbours in space are close to each other in memory. */
 static void place(fem *f)
 {
     const int64_t most = f->element_count > f->node_count ? f->element_count : f->node_count;
@@ -326,10 +331,14 @@ static void place(fem *f)
     if (f->st == DPAR_OK) {
         f->st = dpar_points_migration_make(f->c, &piece, &f->mesh, &f->why);
     }
-    let_go(f, centre), let_go(f, owner), let_go(f, unused), let_go(f, key), let_go(f, node_key);
+    let_go(f, centre);
+    let_go(f, owner);
+    let_go(f, unused);
+    let_go(f, key);
+    let_go(f, node_key);
 }
 
-/* Coordinates follow; the plan of all that comes. */
+/* Moves the coordinates to the new owners, and plans the exchanges from now on. */
 static void settle(fem *f)
 {
     dpar_points_field v;
@@ -345,14 +354,17 @@ static void settle(fem *f)
         f->st = dpar_points_make(f->c, &f->mesh->desc, &f->p, &f->why);
     }
     v = triples(f->xyz, NULL);
-    f->st = f->st == DPAR_OK ? dpar_points_exchange_many(f->p, &v, 1) : f->st;
-    let_go(f, f->read_xyz), let_go(f, f->read);
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_exchange_many(f->p, &v, 1);
+    }
+    let_go(f, f->read_xyz);
+    let_go(f, f->read);
 }
 
 /* ---- elements ----------------------------------------------------------------------------------
  */
 
-/* The gradients of a tetrahedron's four functions; returns its volume. */
+/* Computes the gradients of a tetrahedron's four shape functions. Returns its volume. */
 static double gradients(const fem *f, const int32_t *corner, double g[CORNERS][3])
 {
     double e[3][3], volume = 0.0;
@@ -380,7 +392,8 @@ static double gradients(const fem *f, const int32_t *corner, double g[CORNERS][3
     return (volume < 0.0 ? -volume : volume) / 6.0;
 }
 
-/* Four points of equal weight: exact for polynomials of degree 2. Point q's share of corner k. */
+/* Barycentric coordinate k of quadrature point q. The four points have equal weight, and are exact
+ * for polynomials of degree 2. */
 static double share(int q, int k)
 {
     return q == k ? 0.58541019662496845 : 0.13819660112501052;
@@ -390,13 +403,14 @@ static void quadrature_point(const fem *f, const int32_t *corner, int q, double 
 {
     int k, d;
     for (d = 0; d < 3; d++) {
-        for (k = 0, at[d] = 0.0; k < CORNERS; k++) {
+        at[d] = 0.0;
+        for (k = 0; k < CORNERS; k++) {
             at[d] += share(q, k) * f->xyz[3 * corner[k] + d];
         }
     }
 }
 
-/* The place of a column in a row; at its end where it is new. */
+/* The place of a column in a row, or the row's end if it is new. */
 static int64_t place_in(fem *f, const int64_t *end, int32_t row, int32_t column)
 {
     int64_t at = f->begin[row];
@@ -406,7 +420,7 @@ static int64_t place_in(fem *f, const int64_t *end, int32_t row, int32_t column)
     return at;
 }
 
-/* Adds an element to matrix, diagonal and right side. */
+/* Adds an element to the matrix, its diagonal and the right-hand side. */
 static void add_element(fem *f, const int32_t *corner, int64_t *end)
 {
     double g[CORNERS][3], at[3];
@@ -430,16 +444,17 @@ static void add_element(fem *f, const int32_t *corner, int64_t *end)
     }
 }
 
-/* Rows close up, which had room for all columns of all their elements. */
+/* Removes the gaps between rows, which had space for all columns of all their elements. */
 static void close_up(fem *f, const int64_t *end)
 {
     int64_t row, k, to = 0;
     for (row = 0; row < f->local; row++) {
         const int64_t from = f->begin[row];
         f->begin[row] = to;
-        for (k = from; k < end[row]; k++, to++) {
+        for (k = from; k < end[row]; k++) {
             f->column[to] = f->column[k];
             f->value[to] = f->value[k];
+            to++;
         }
     }
     f->begin[f->local] = to;
@@ -450,6 +465,7 @@ static double *vector(fem *f)
     return (double *)memory(f, 8 * f->local);
 }
 
+/* Builds the matrix of own elements, the right-hand side and the first guess. */
 static void build(fem *f)
 {
     const int64_t elements = f->mesh ? f->mesh->element_count : 0;
@@ -460,8 +476,12 @@ static void build(fem *f)
     f->column = (int32_t *)memory(f, 4 * CORNERS * CORNERS * elements);
     f->value = (double *)memory(f, 8 * CORNERS * CORNERS * elements);
     f->fixed = (unsigned char *)memory(f, f->local);
-    f->x = vector(f), f->b = vector(f), f->diagonal = vector(f);
-    f->r = vector(f), f->z = vector(f), f->y = vector(f);
+    f->x = vector(f);
+    f->b = vector(f);
+    f->diagonal = vector(f);
+    f->r = vector(f);
+    f->z = vector(f);
+    f->y = vector(f);
     if (f->st != DPAR_OK) {
         return;
     }
@@ -486,7 +506,7 @@ static void build(fem *f)
 /* ---- solving -----------------------------------------------------------------------------------
  */
 
-/* Each node gets the sum over all ranks that have elements with it. */
+/* Gives each node the sum over all ranks that have elements with it. y may be NULL. */
 static void assemble(fem *f, double *x, double *y)
 {
     const int32_t count = y ? 2 : 1;
@@ -503,7 +523,7 @@ static void assemble(fem *f, double *x, double *y)
     }
 }
 
-/* y = A x, 0 where x is fixed. */
+/* Computes y = A x, and 0 where x is fixed. */
 static void multiply(fem *f, const double *x, double *y)
 {
     int64_t row, k;
@@ -520,7 +540,7 @@ static void multiply(fem *f, const double *x, double *y)
     }
 }
 
-/* Sums of a . b and a . c over all nodes. */
+/* Computes a . b and a . c over all nodes. */
 static void dots(fem *f, const double *a, const double *b, const double *c, double *sum)
 {
     int64_t i;
@@ -556,7 +576,7 @@ static void solve(fem *f)
         f->r[i] = f->fixed[i] ? 0.0 : f->b[i] - f->y[i];
         p[i] = f->y[i] = f->diagonal[i] * f->r[i];
     }
-    dots(f, f->r, f->y, f->r, now); /* y: r divided by the diagonal, between products */
+    dots(f, f->r, f->y, f->r, now); /* between products y is r divided by the diagonal */
     first = now[1];
     for (f->iterations = 0; f->st == DPAR_OK && now[1] > first * f->q->tolerance * f->q->tolerance;
          f->iterations++) {
@@ -576,14 +596,15 @@ static void solve(fem *f)
             p[i] = f->y[i] + now[0] / last[0] * p[i];
         }
         if (f->iterations >= 100 * f->n + 1000) {
-            snprintf(f->why.text, sizeof f->why.text, "no end after %d iterations",
+            snprintf(f->why.text, sizeof f->why.text,
+                     "conjugate gradients did not converge in %d iterations: raise --tolerance",
                      (int)f->iterations);
             f->st = DPAR_E_NONE;
         }
     }
 }
 
-/* The error's norm in L2. */
+/* The norm of the error in L2. */
 static double error_of(fem *f)
 {
     double sum[2] = {0.0, 0.0}, g[CORNERS][3], at[3];
@@ -608,10 +629,11 @@ static double error_of(fem *f)
     return root_of(sum[0]);
 }
 
-/* ---- what goes where ---------------------------------------------------------------------------
+/* ---- traffic
+ * -------------------------------------------------------------------------------------
  */
 
-/* What an exchange of one vector costs by the planner's formula, from the plan's numbers. */
+/* The cost of an exchange of one vector by the planner's formula, from the plan's numbers. */
 static double priced(const fem *f)
 {
     dpar_neighbour to[RANKS];
@@ -665,14 +687,45 @@ static void show_traffic(fem *f)
 
 static void close_mesh(fem *f)
 {
-    f->st = f->st == DPAR_OK ? dpar_points_free(f->p) : f->st;
-    f->st = f->st == DPAR_OK ? dpar_points_migration_free(f->mesh) : f->st;
-    let_go(f, f->xyz), let_go(f, f->begin), let_go(f, f->column), let_go(f, f->value);
-    let_go(f, f->x), let_go(f, f->b), let_go(f, f->diagonal), let_go(f, f->r), let_go(f, f->z);
-    let_go(f, f->y), let_go(f, f->fixed);
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_free(f->p);
+    }
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_migration_free(f->mesh);
+    }
+    let_go(f, f->xyz);
+    let_go(f, f->begin);
+    let_go(f, f->column);
+    let_go(f, f->value);
+    let_go(f, f->x);
+    let_go(f, f->b);
+    let_go(f, f->diagonal);
+    let_go(f, f->r);
+    let_go(f, f->z);
+    let_go(f, f->y);
+    let_go(f, f->fixed);
 }
 
-/* One mesh from the file to the error: a line of the table. */
+/* The logarithm of base 2 of a ratio >= 1, by halves and squares: no -lm. */
+static double log2_of(double ratio)
+{
+    double order = 0.0;
+    int bit;
+    for (; ratio >= 2.0; ratio *= 0.5) {
+        order += 1.0;
+    }
+    for (bit = 1; bit < 30; bit++) {
+        ratio *= ratio;
+        if (ratio >= 2.0) {
+            ratio *= 0.5;
+            order += 1.0 / (double)(1 << bit);
+        }
+    }
+    return order;
+}
+
+/* Solves on one mesh, and prints its line of the table. coarser: the error on the coarser mesh, or
+ * 0. Returns the error. */
 static double run(fem *f, double coarser)
 {
     const double began = options_now();
@@ -693,19 +746,7 @@ static double run(fem *f, double coarser)
                (long)f->elements, 100.0 * ghosts, most / (double)f->elements, (int)f->iterations,
                error);
         if (coarser > 0.0) {
-            double order = 0.0, ratio = coarser / error; /* log2, by halves and squares */
-            int bit;
-            for (; ratio >= 2.0; ratio *= 0.5) {
-                order += 1.0;
-            }
-            for (bit = 1; bit < 30; bit++) {
-                ratio *= ratio;
-                if (ratio >= 2.0) {
-                    ratio *= 0.5;
-                    order += 1.0 / (double)(1 << bit);
-                }
-            }
-            printf("%5.2f ", order);
+            printf("%5.2f ", log2_of(coarser / error));
         } else {
             printf("      ");
         }
@@ -715,10 +756,10 @@ static double run(fem *f, double coarser)
     return error;
 }
 
-static int tell(dpar_comm *c, int meshes, double last, double coarser)
+/* Prints whether the errors fall with second order. Returns the exit code. */
+static int tell(int meshes, double last, double coarser)
 {
     const int second = coarser / last >= 3.3636; /* 2^1.75 */
-    (void)c;
     if (meshes > 1) {
         printf("\n%s\n", second ? "second order: yes" : "second order: NO");
     }
@@ -765,9 +806,10 @@ static int work(dpar_comm *c, void *arg)
         }
         done += (double)f.n * (double)f.n * (double)f.n * (double)f.n;
     }
-    return c->rank == 0 ? tell(c, q->meshes, error, coarser) : 0;
+    return c->rank == 0 ? tell(q->meshes, error, coarser) : 0;
 }
 
+/* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
     request *q = (request *)at;
@@ -783,13 +825,14 @@ static int reads(int argc, char **argv, int *ranks, void *at)
     }
     *ranks = *ranks > 0 ? *ranks : 1;
     if (*ranks > RANKS) {
-        return complain("at most 64 ranks", NULL);
+        return complain("fem runs on at most 64 ranks", NULL);
     }
     if (q->cells >> (q->meshes - 1) < 2 ||
         q->cells >> (q->meshes - 1) << (q->meshes - 1) != q->cells) {
         char text[120];
-        snprintf(text, sizeof text, "%d cells cannot be halved %d times to 2 or more", q->cells,
-                 q->meshes - 1);
+        snprintf(text, sizeof text,
+                 "--cells %d cannot be halved %d times to 2 or more, as --meshes %d needs",
+                 q->cells, q->meshes - 1, q->meshes);
         return complain(text, NULL);
     }
     return -1;

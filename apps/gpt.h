@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt - the model of train_gpt.c, over dpar's layers: a GPT whose weights are cut over tensor
- * parallel ranks, its tokens over context parallel ones, its experts over expert parallel ones.
- * Every cutting is the same model: initial values by global index, results and gradients to
- * rounding.
+/* gpt - the model of train_gpt.c, built of dpar's layers: a GPT whose weights are divided over
+ * tensor-parallel ranks, its tokens over context-parallel ranks, and its experts over
+ * expert-parallel ranks. However it is divided, the model is the same: initial values depend on the
+ * global index, and results and gradients agree to rounding.
  *
  *     gpt_bytes(&config, &comms, bytes, &why);    gpt_init(memory, bytes, &config, &comms, &g, ..);
  *     layer 0 is the embedding, 1 .. blocks the blocks, blocks + 1 the head (norm, table, loss)
@@ -13,13 +13,13 @@
  *
  * A pipeline stage is any run of layers, which the caller chains. Nothing is allocated.
  *
- * A block, pre-norm: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)), the mlp
- * SwiGLU or GELU, or a mixture of experts that are such. No biases but the layer norm's.
+ * A block has the norm first: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)).
+ * The mlp is SwiGLU or GELU, or a mixture of experts of that kind. Only the layer norm has biases.
  *
- * What it does with numbers is in gpt_host.h, and for the memory of a device (GPT_CUDA, and comms
- * whose mem that is) in gpt_cuda.h. There arrays lie in the device's memory; ids, targets,
- * batch.sum and batch.shared lie where both reach (gpt_open_shared). Nothing waits but experts,
- * whose tokens are counted by the host.
+ * The arithmetic is in gpt_host.h, and for the memory of a device (GPT_CUDA, and communicators with
+ * its mem) in gpt_cuda.h. Arrays are then in the device's memory; ids, targets, batch.sum and
+ * batch.shared are in memory that both reach (gpt_open_shared). Only experts make the host wait,
+ * because it counts their tokens.
  *
  * Include dpar.h before it. Needs -lm; best with -O3 -march=native. */
 #ifndef GPT_H
@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of activations, weights and gradients: float, or, to compare results, double. */
+/* The type of activations, weights and gradients: float, or double to compare results. */
 #ifdef GPT_DOUBLE
 typedef double gpt_real;
 enum { GPT_TYPE = DPAR_F64 };
@@ -39,19 +39,21 @@ typedef float gpt_real;
 enum { GPT_TYPE = DPAR_F32 };
 #endif
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- configuration ----------------------------------------------------------------------------
+ */
 
 enum { GPT_SAMPLES = 256 };
 
-/* Zero it and fill it in; the same on all ranks. */
+/* The shape of the model, the same on all ranks. Set it to zero and fill it in. */
 typedef struct gpt_config {
     int32_t vocab;           /* 256: bytes */
-    int32_t width, blocks;   /* of a token; of the transformer */
-    int32_t heads, groups;   /* of queries; of keys and values, 0: heads; groups | heads | width */
-    int32_t hidden;          /* of the mlp */
-    int32_t samples, length; /* of a micro-batch, before context parallelism cuts it */
-    int32_t layer_norm;      /* 1: in place of RMS norm */
-    int32_t gelu;            /* 1: in place of SwiGLU */
+    int32_t width, blocks;   /* features of a token; number of blocks */
+    int32_t heads, groups;   /* heads of queries, and of keys and values (0 for heads); groups must
+                                divide heads, and heads width */
+    int32_t hidden;          /* features within the mlp */
+    int32_t samples, length; /* of a micro-batch, before context parallelism divides it */
+    int32_t layer_norm;      /* 1: layer norm in place of RMS norm */
+    int32_t gelu;            /* 1: GELU in place of SwiGLU */
     int32_t tied;            /* 1: the head's table is the embedding's */
     int32_t sp;              /* 1: between layers tokens are cut over tp (sequence parallelism) */
     int32_t ulysses;         /* 1: context parallelism by Ulysses in place of the ring */
@@ -69,7 +71,8 @@ typedef struct gpt_config {
     uint64_t seed;
 } gpt_config;
 
-/* All there, of one rank where nothing is cut; the caller's. */
+/* The communicators. All must be set; one of a single rank means that nothing is divided. The
+ * caller frees them. */
 typedef struct gpt_comms {
     dpar_comm *tp, *cp;
     dpar_comm *ep;   /* experts are cut over these, some of `data` */
@@ -89,7 +92,8 @@ typedef struct gpt_products {
 } gpt_products;
 #endif
 
-/* The model as a rank sees it: plans and scratch, no weights. Read the first four. */
+/* A rank's part of the model: plans and scratch memory, no weights. The first four fields may be
+ * read. */
 typedef struct gpt {
     gpt_config config; /* nothing in it is 0 for a default any more */
     gpt_comms comms;
@@ -169,7 +173,7 @@ typedef struct gpt_parameter {
     uint64_t stream;        /* by global index */
 } gpt_parameter;
 
-/* One micro-batch. */
+/* A micro-batch. */
 typedef struct gpt_batch {
     const int32_t *ids, *targets; /* gpt_pick's; targets below 0 do not count */
     double scale;                 /* of the loss: 1 / tokens that count in a step, of all ranks */
@@ -181,9 +185,9 @@ typedef struct gpt_batch {
     double balancing; /* experts their balancing loss times balance, equal on all of data and tp */
 } gpt_batch;
 
-/* What of backward is to be done. I leaves in `pending` what W needs and touches no gradient; W
- * reads that, kept and nothing else, and speaks to no other rank. Both give the bits of I, then W;
- * pending may be NULL. */
+/* The parts of backward. I computes the gradient of the input; it stores in `pending` what W needs,
+ * and does not touch the gradients of weights. W computes those from `pending` and `kept` only,
+ * without messages. BOTH gives the same bits as I and then W, and its `pending` may be NULL. */
 enum { GPT_INPUT = 1, GPT_WEIGHT = 2, GPT_BOTH = 3 };
 
 /* ---- small things ---------------------------------------------------------------------------- */
@@ -196,7 +200,7 @@ static inline dpar_status gpt_refuse(dpar_why *why, const char *text)
     return DPAR_E_ARG;
 }
 
-/* Memory dealt out in pieces; without any it counts. */
+/* Memory that is handed out in pieces. Without memory it only counts the bytes. */
 typedef struct gpt_room {
     char *memory;
     int64_t used;
@@ -214,7 +218,7 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
     return (gpt_real *)gpt_take(r, n, sizeof(gpt_real));
 }
 
-/* What fails ends the function. */
+/* Returns from the function if a call fails. */
 #define GPT_TRY(call)                                                                              \
     do {                                                                                           \
         const dpar_status gpt_status = (call);                                                     \
@@ -223,7 +227,7 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
         }                                                                                          \
     } while (0)
 
-/* Block `layer` has experts. */
+/* True if block `layer` has experts. */
 static inline int gpt_mixes(const gpt *g, int32_t layer)
 {
     return g->config.experts > 0 && layer > 0 && layer <= g->config.blocks &&
@@ -241,12 +245,13 @@ static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
     return dpar_split_part_count(s, g->comms.tp->rank);
 }
 
-/* ---- what is done with numbers --------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------
+ */
 
-/* The product that layers are given. */
+/* The matrix product that layers use. */
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p);
 
-/* c = alpha op(a) op(b), or added: of what no rank has but this one. */
+/* Computes c = alpha op(a) op(b), or adds it to c, for matrices of this rank. */
 static inline void gpt_multiply(gpt *g, int add, int64_t m, int64_t n, int64_t k, double alpha,
                                 const gpt_real *a, int64_t lda, int transpose_a, const gpt_real *b,
                                 int64_t ldb, int transpose_b, gpt_real *c, int64_t ldc)
@@ -339,9 +344,10 @@ GPT_FUNCTION gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
 #include "gpt_host.h"
 #endif
 
-/* ---- layers that are cut over tp: tensor.h --------------------------------------------------- */
+/* ---- layers that are divided over tp: tensor.h ------------------------------------------------
+ */
 
-/* The rows of all from each rank's own. */
+/* Gathers the rows of all ranks. */
 static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
 {
     if (g->config.sp) {
@@ -351,7 +357,7 @@ static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
     return DPAR_OK;
 }
 
-/* This rank's own rows of the sum of the ranks' parts. */
+/* Computes this rank's own rows of the sum of the ranks' parts. */
 static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own)
 {
     if (g->config.sp) {
@@ -361,7 +367,7 @@ static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own
                            NULL);
 }
 
-/* A linear layer that this rank has `in` x `out` of. Column layers find x gathered. */
+/* A linear layer of which this rank has `in` x `out`. Column layers expect x to be gathered. */
 static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_t out,
                                         const gpt_real *w, gpt_real *x, dpar_linear_arrays *a)
 {
@@ -380,7 +386,7 @@ static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_
     return l;
 }
 
-/* y from x, of all tokens; of row layers y is of own ones. */
+/* Computes y from x, of all tokens; row layers compute y of own tokens only. */
 static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t out,
                                      const gpt_real *w, gpt_real *x, gpt_real *y)
 {
@@ -390,11 +396,11 @@ static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t o
     return dpar_linear_forward(&g->tensor, &l, &a);
 }
 
-/* Column layers that read the same x share one dx, which travels after the last. */
+/* Column layers that read the same x share one dx, which is reduced after the last of them. */
 enum { GPT_ALONE = 0, GPT_BEGIN = 1, GPT_GO_ON = 3, GPT_END = 2 };
 
-/* dx, of column layers own tokens', from dy of all tokens. dw NULL: not wanted, else added to while
- * dx travels. */
+/* Computes dx (column layers: of own tokens) from dy of all tokens. If dw is not NULL it is added
+ * to while dx is being reduced. */
 static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int64_t out,
                                           const gpt_real *w, gpt_real *x, gpt_real *dy,
                                           gpt_real *dx, gpt_real *dw, int turn)
@@ -412,7 +418,7 @@ static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int6
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* The norm of own rows (gpt_norm_rows); h: of all tokens. */
+/* Computes the norm of own rows (gpt_norm_rows), and gathers h of all tokens. */
 static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *scale,
                                    const gpt_real *bias, double *stat, gpt_real *h)
 {
@@ -421,7 +427,8 @@ static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *sc
     return g->config.sp ? gpt_gather(g, to, h) : DPAR_OK;
 }
 
-/* ---- what lies in kept and pending ----------------------------------------------------------- */
+/* ---- the memory kept for backward (kept), and from I to W (pending) ----------------------------
+ */
 
 typedef struct gpt_kept {
     gpt_real *x, *h; /* input, normed */
@@ -439,7 +446,8 @@ typedef struct gpt_kept {
     gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
 } gpt_kept;
 
-/* s: of what the host and a device both reach; without a device r. */
+/* Places the arrays that a layer keeps: in r, and those that the host and a device both reach in s,
+ * which is r without a device. */
 static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_room *s, gpt_kept *k)
 {
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w;
@@ -491,7 +499,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
     }
 }
 
-/* Gradients of what products gave: W's are products of these with kept ones. */
+/* Gradients of the results of products. W multiplies these with kept inputs. */
 typedef struct gpt_pending {
     double *norm, *norm_2; /* gradients of scale and bias */
     gpt_real *dmixed;      /* of the attention's result after `out`: of all tokens */
@@ -533,8 +541,8 @@ static inline int64_t gpt_lay_pending(const gpt *g, int32_t layer, void *memory,
     return r.used;
 }
 
-/* Bytes that a layer keeps from F to B or W, beside them in batch.shared, and from I to W;
- * multiples of 64. Local. */
+/* Bytes that a layer keeps from F to B or W, those in batch.shared (gpt_shared_bytes), and those
+ * from I to W (gpt_pending_bytes), as multiples of 64. Local. */
 static inline int64_t gpt_kept_bytes(const gpt *g, int32_t layer)
 {
     gpt_room r = {NULL, 0}, s = {NULL, 0};
@@ -551,7 +559,7 @@ static inline int64_t gpt_shared_bytes(const gpt *g, int32_t layer)
     return s.used;
 }
 
-/* Where they are. */
+/* The places of the kept arrays. */
 static inline gpt_kept gpt_kept_in(const gpt *g, int32_t layer, void *kept, const gpt_batch *b)
 {
     gpt_room r = {NULL, 0}, s = {NULL, 0};
@@ -595,7 +603,8 @@ static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_
     return DPAR_OK;
 }
 
-/* dy: of all tokens, so that every rank has whole gradients of positions. */
+/* Adds to the gradients of the embedding. dy is of all tokens, so that every rank has the whole
+ * gradients of positions. */
 static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gpt_batch *b,
                                            const gpt_real *dy)
 {
@@ -603,7 +612,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
     const dpar_embedding e = gpt_embedding(g);
     dpar_embedding_arrays a;
     dpar_tensor_parallel all = g->tensor;
-    all.counts = NULL; /* nothing to gather any more */
+    all.counts = NULL; /* dy is gathered already */
     memset(&a, 0, sizeof a);
     a.ids = b->ids;
     a.dy = dy;
@@ -615,7 +624,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* By the ring or by Ulysses, as the plan has it. */
+/* Attention by the ring or by Ulysses, as it was planned. */
 static inline dpar_attention_arrays gpt_attention_arrays(const gpt_kept *k)
 {
     dpar_attention_arrays a;
@@ -660,7 +669,7 @@ static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *
     return gpt_linear(g, DPAR_LINEAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
 }
 
-/* dh of own tokens from p->dy. */
+/* Computes dh of own tokens from p->dy. */
 static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                         gpt_real *const *dw, const gpt_kept *k,
                                         const gpt_pending *p, gpt_real *dh)
@@ -677,7 +686,8 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
                 : DPAR_OK;
 }
 
-/* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
+/* ---- experts: expert.h; the hidden features of each are divided over tp ------------------------
+ */
 
 static inline dpar_router gpt_router(const gpt *g, int32_t layer, const gpt_batch *b)
 {
@@ -717,7 +727,7 @@ static inline dpar_experts_arrays gpt_experts_arrays(const gpt_kept *k)
     return a;
 }
 
-/* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
+/* Decides which expert gets which token. The ranks of tp have the same h and so decide alike. */
 static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
                                      const gpt_kept *k)
 {
@@ -743,7 +753,7 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
     return dpar_experts_route(g->experts, k->routing, g->routing, &choices, k->route, why);
 }
 
-/* What expert e of this rank has of the kept rows; results: where its own go. */
+/* The part of the kept rows that belongs to expert e of this rank; its results go to r.results. */
 static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
 {
     const int64_t at = (*k->route)->first[e], hidden = at * gpt_mine(g, &g->expert_hidden);
@@ -756,7 +766,7 @@ static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
     return r;
 }
 
-/* The same of their gradients. */
+/* The same for the gradients of those rows. */
 static inline gpt_pending gpt_gradient_rows_of(const gpt *g, const gpt_kept *k,
                                                const gpt_pending *p, int64_t e)
 {
@@ -787,7 +797,7 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
         gpt_activate(g, m * hidden, r.rows_gate, r.rows_up, r.rows_act);
         gpt_apply(g, m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
-    /* Of this rank's hidden features: parts of y, summed over tp at the end. */
+    /* These results come from this rank's hidden features alone; tp sums them at the end. */
     a.results = g->expert_rows;
     a.y = g->part;
     GPT_TRY(dpar_experts_combine(g->experts, *k->route, &a));
@@ -802,8 +812,8 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
     return gpt_reduce(g, g->part, y);
 }
 
-/* g->part: this tp rank's part of dh, from the router (which all have: the first one's) and the
- * shared expert. */
+/* Fills g->part with this tp rank's part of dh. It comes from the shared expert and, on the first
+ * rank only, from the router, because every rank has the same router. */
 static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_real *const *w,
                                              const gpt_batch *b, const gpt_kept *k,
                                              const gpt_pending *p)
@@ -902,7 +912,8 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
     return DPAR_OK;
 }
 
-/* din from dout; gradients where dw has them, while what travels is under way. */
+/* Computes din from dout. Where dw has room for a gradient, it is computed while messages travel.
+ */
 static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                           gpt_real *const *dw, const gpt_batch *b,
                                           const gpt_real *dout, gpt_real *din, const gpt_kept *k,
@@ -927,7 +938,7 @@ static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real 
     return DPAR_OK;
 }
 
-/* The gradients; both: those that gpt_block_input has left. */
+/* Computes the gradients of weights; with `both`, only those that gpt_block_input left out. */
 static inline void gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, int both,
                                     const gpt_kept *k, const gpt_pending *p)
 {
@@ -994,7 +1005,7 @@ static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *
     return DPAR_OK;
 }
 
-/* The logits in kept become their gradients. */
+/* Turns the logits in `kept` into their gradients, in place. */
 static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_real *const *dw,
                                          const gpt_batch *b, gpt_real *din, const gpt_kept *k,
                                          const gpt_pending *p)
@@ -1011,21 +1022,25 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* out from in (own rows; the embedding has no in, the head no out), which need not outlive it.
- * COLLECTIVE over tp and cp, with experts over ep and data. Errors are those of the layers; the
- * sentence is in the communicator's why. */
+/* Computes out from in, both this rank's rows. The embedding has no in and the head no out. The
+ * caller may reuse in afterwards. COLLECTIVE over tp and cp, with experts also over ep and data.
+ * Errors are those of the layers; the communicator's why has the message. */
 static inline dpar_status gpt_forward(gpt *g, int32_t layer, const gpt_real *const *weights,
                                       gpt_batch *batch, const gpt_real *in, gpt_real *out,
                                       void *kept)
 {
     const gpt_kept k = gpt_kept_in(g, layer, kept, batch);
-    return layer == 0                 ? gpt_embed(g, weights, batch, out)
-           : layer > g->config.blocks ? gpt_head(g, weights, batch, in, &k)
-                                      : gpt_block(g, layer, weights, batch, in, out, &k);
+    if (layer == 0) {
+        return gpt_embed(g, weights, batch, out);
+    }
+    if (layer > g->config.blocks) {
+        return gpt_head(g, weights, batch, in, &k);
+    }
+    return gpt_block(g, layer, weights, batch, in, out, &k);
 }
 
-/* parts: GPT_INPUT, ...; dout and din as out and in, not the same memory. Gradients are added to.
- * COLLECTIVE as forward, W alone not. */
+/* parts: GPT_INPUT, ... dout and din have the shapes of out and in and may not share memory. Adds
+ * to the gradients. COLLECTIVE like gpt_forward, except where parts ask for weights alone. */
 static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
                                        const gpt_real *const *weights, gpt_real *const *gradients,
                                        const gpt_batch *batch, const gpt_real *dout, gpt_real *din,
@@ -1037,9 +1052,13 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
     gpt_pending p;
     gpt_lay_pending(g, layer, pending != NULL ? pending : g->pending, &p);
     if (parts & GPT_INPUT) {
-        GPT_TRY(layer == 0 ? gpt_gather(g, dout, p.dy)
-                : head     ? gpt_head_input(g, weights, dw, batch, din, &k, &p)
-                           : gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p));
+        if (layer == 0) {
+            GPT_TRY(gpt_gather(g, dout, p.dy));
+        } else if (head) {
+            GPT_TRY(gpt_head_input(g, weights, dw, batch, din, &k, &p));
+        } else {
+            GPT_TRY(gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p));
+        }
     }
     if (!(parts & GPT_WEIGHT)) {
         return DPAR_OK;
@@ -1061,16 +1080,16 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* What a dim of a parameter counts. */
+/* What the length of a parameter's dim is. */
 enum {
     GPT_NOTHING,
     GPT_WIDTH,
-    GPT_IDS, /* this and the following, but for PLACES and CHOICES, are cut over tp; */
+    GPT_IDS, /* tp cuts this one and those below up to EXPERT_HIDDEN */
     GPT_HEADS,
     GPT_GROUPS,
     GPT_HIDDEN,
     GPT_EXPERT_HIDDEN,
-    GPT_EXPERTS, /* over ep */
+    GPT_EXPERTS, /* ep cuts this one */
     GPT_PLACES,
     GPT_CHOICES
 };
@@ -1118,7 +1137,7 @@ static inline int gpt_has(const gpt *g, int32_t layer, int32_t slot)
     }
 }
 
-/* How long dim d is, and this rank's piece of it. */
+/* Sets the length of dim d and this rank's piece of it. */
 static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d, gpt_parameter *p)
 {
     const gpt_config *c = &g->config;
@@ -1162,7 +1181,7 @@ static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d,
     p->at[d] = at;
 }
 
-/* 1 and *p; 0: the layer has no such parameter. Local. */
+/* Returns 1 and fills *p, or returns 0 if the layer has no such parameter. Local. */
 static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
 {
     const int32_t from = slot == GPT_TABLE && g->config.tied ? 0 : layer;
@@ -1197,13 +1216,19 @@ static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gp
         p->sum = g->config.sp && p->dims == 1 ? GPT_SUM_TP : GPT_SUM_NONE;
     }
     p->mean = slot == GPT_NORM_1 || slot == GPT_NORM_2 ? 1.0 : 0.0;
-    p->deviation = p->dims == 1 ? 0.0 : word ? 0.02 : 1.0 / sqrt((double)p->whole[p->dims - 1]);
-    p->deviation /= down ? sqrt(2.0 * g->config.blocks) : 1.0; /* as GPT-2: the sum of all stays */
+    if (p->dims == 1) {
+        p->deviation = 0.0;
+    } else {
+        p->deviation = word ? 0.02 : 1.0 / sqrt((double)p->whole[p->dims - 1]);
+    }
+    if (down) { /* like GPT-2, so that the sum over all blocks does not grow with their number */
+        p->deviation /= sqrt(2.0 * g->config.blocks);
+    }
     p->stream = (uint64_t)from * GPT_SLOTS + (uint64_t)slot;
     return 1;
 }
 
-/* Its initial values. Local. */
+/* Writes the initial values of this rank's piece of a parameter. Local. */
 static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *values)
 {
     int64_t i;
@@ -1219,9 +1244,10 @@ static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *valu
     }
 }
 
-/* Adds up over tp the gradients that its ranks have parts of: of norms, from their own tokens (sp),
- * of key-value heads that several have. Once, when they are whole, before data-parallel ranks sum
- * them: before each reduction that starts from gradients of 0. COLLECTIVE over tp. */
+/* Sums over tp the gradients of which each rank has a part: those of norms, which with sp come from
+ * a rank's own tokens, and those of key-value heads that several ranks have. Call it once when the
+ * gradients are complete, before data-parallel ranks sum them. A program that reduces after every
+ * micro-batch, from gradients of 0, calls it before each reduction. COLLECTIVE over tp. */
 static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradients)
 {
     dpar_status st = DPAR_OK;
@@ -1238,8 +1264,9 @@ static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradie
 
 /* ---- experts balanced by a bias -------------------------------------------------------------- */
 
-/* After a step: biases move by `rate` against the loads since the last call, which are those of all
- * of data: they stay equal. 0.001 is DeepSeek-V3's. Local. */
+/* Call it after a step: moves each bias by `rate` against the expert's load since the last call.
+ * The loads count the tokens of all ranks of data, so the biases stay equal on all of them.
+ * DeepSeek-V3 uses 0.001. Local. */
 static inline void gpt_steer(gpt *g, double rate)
 {
     const int32_t e = g->config.experts;
@@ -1251,15 +1278,19 @@ static inline void gpt_steer(gpt *g, double rate)
             for (i = 0, all = 0.0; i < e; i++) {
                 all += chosen[i];
             }
-            for (i = 0; i < e; i++) { /* expert.h; whole numbers: exact */
-                bias[i] += chosen[i] * e < all ? rate : chosen[i] * e > all ? -rate : 0.0;
+            for (i = 0; i < e; i++) { /* the loads are whole numbers, so this comparison is exact */
+                if (chosen[i] * e < all) {
+                    bias[i] += rate;
+                } else if (chosen[i] * e > all) {
+                    bias[i] -= rate;
+                }
             }
             memset(chosen, 0, (size_t)e * sizeof *chosen);
         }
     }
 }
 
-/* The biases [experts] of a layer, which checkpoints keep; NULL: it has none. Local. */
+/* The biases [experts] of a layer, which checkpoints keep, or NULL if it has none. Local. */
 static inline double *gpt_bias(gpt *g, int32_t layer)
 {
     return gpt_mixes(g, layer) ? g->bias + (layer - 1) * g->config.experts : NULL;
@@ -1271,21 +1302,25 @@ static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms,
 {
     if (c->vocab < 2 || c->width < 1 || c->blocks < 0 || c->heads < 1 || c->hidden < 1 ||
         c->length < 1 || c->samples < 1 || c->samples > GPT_SAMPLES) {
-        return gpt_refuse(why, "sizes are at least 1, of the vocabulary 2; samples at most 256");
+        return gpt_refuse(why,
+                          "vocab must be 2 or more, width, heads, hidden and length 1 or more, "
+                          "samples 1 to 256");
     }
     if (c->groups < 1 || c->heads % c->groups != 0 || c->width % c->heads != 0) {
-        return gpt_refuse(why, "groups divide heads, which divide the width");
+        return gpt_refuse(why, "groups must divide heads, and heads must divide width");
     }
     if (c->experts < 0 || c->shared < 0 || (c->experts > 0 && c->choices < 1) || c->every < 1) {
-        return gpt_refuse(why, "experts need choices; none of their numbers is below 0");
+        return gpt_refuse(why,
+                          "with experts, choices and every must be 1 or more, and no number of "
+                          "experts may be negative");
     }
     if (comms->tp == NULL || comms->cp == NULL || comms->ep == NULL || comms->data == NULL) {
-        return gpt_refuse(why, "all four communicators are needed, be they of one rank");
+        return gpt_refuse(why, "tp, cp, ep and data must all be set, if only to one rank");
     }
     return gpt_cannot(c, comms) != NULL ? gpt_refuse(why, gpt_cannot(c, comms)) : DPAR_OK;
 }
 
-/* The status of a plan that was asked how many bytes it needs, which is DPAR_E_ROOM. */
+/* Turns the DPAR_E_ROOM of a plan that was given too little memory into the bytes that it needs. */
 static inline dpar_status gpt_asked(dpar_status st, const dpar_why *why, int64_t *bytes)
 {
     if (st != DPAR_E_ROOM) {
@@ -1320,7 +1355,7 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
         a->tokens.rule = DPAR_SPLIT_EVEN;
         g->tokens = dpar_split_part_count(&g->cut, cp->rank);
     }
-    a->bytes = 1; /* too few: asks how many */
+    a->bytes = 1; /* too few, so that the call says how many it needs */
     return gpt_asked(dpar_attention_make(cp, a, &g->attend, why), why, &g->plan_bytes[0]);
 }
 
@@ -1341,12 +1376,12 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     l->capacity_factor = c->factor;
     l->width = c->width;
     l->type = GPT_TYPE;
-    for (r = 0; r < g->comms.cp->size; r++) { /* of the rank that has most */
+    for (r = 0; r < g->comms.cp->size; r++) { /* max_tokens is that of the rank with most tokens */
         const int64_t n = c->ulysses ? dpar_split_part_count(&g->cut, r)
                                      : dpar_packed_rank_count(&g->attention.tokens, r, NULL);
         l->max_tokens = n > l->max_tokens ? n : l->max_tokens;
     }
-    /* All rows that could come, or so many even shares. */
+    /* Room for all rows that could come or, if the config says so, for c->rows even shares. */
     g->rows = ep->size * l->max_tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
     if (c->drop == DPAR_EXPERTS_DROP_NONE && c->rows > 0.0) {
         const double even = (double)(ep->size * l->max_tokens * c->choices * g->my_experts);
@@ -1354,15 +1389,15 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
         l->max_rows = some < g->rows ? some : g->rows;
         g->rows = l->max_rows;
     }
-    GPT_TRY(dpar_experts_make(ep, l, &g->experts, why)); /* tells how large a routing is */
+    GPT_TRY(dpar_experts_make(ep, l, &g->experts, why)); /* for the size of a routing alone */
     g->routing = g->experts->routing_bytes;
     GPT_TRY(dpar_experts_free(g->experts));
     g->experts = NULL;
-    l->bytes = 1; /* too few: asks how many */
+    l->bytes = 1; /* too few, so that the call says how many it needs */
     return gpt_asked(dpar_experts_make(ep, l, &g->experts, why), why, &g->plan_bytes[1]);
 }
 
-/* All but the plans, which only say how many bytes they need. COLLECTIVE. */
+/* Sets everything except the plans, which only say how many bytes they need. COLLECTIVE. */
 static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_comms *comms,
                                    dpar_why *why)
 {
@@ -1383,7 +1418,7 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     GPT_TRY(dpar_split_init(&g->shared, DPAR_SPLIT_EVEN, c->shared, p, 1, why));
     GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_SPLIT_EVEN, c->expert_hidden, p, 1, why));
     if ((p + c->groups - 1) / c->groups > c->heads / c->groups) {
-        return gpt_refuse(why, "more tensor parallel ranks than heads for them");
+        return gpt_refuse(why, "there are more tensor-parallel ranks than heads for them");
     }
     g->share = dpar_heads_local(&g->heads, tp->rank);
     g->whole = (int64_t)c->samples * c->length;
@@ -1399,7 +1434,7 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     return gpt_plan_experts(g, why);
 }
 
-/* Deals out the memory, or counts it. */
+/* Divides the memory among the arrays, or counts how much they need. */
 static inline void gpt_lay(gpt *g, gpt_room *pieces)
 {
     gpt_room *const plans = &pieces[GPT_PLANS], *const r = &pieces[GPT_ARRAYS];
@@ -1443,8 +1478,9 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     g->pending = gpt_take(r, pending, 1);
 }
 
-/* Bytes[GPT_PIECES] of memory for gpt_init: GPT_PLANS of the host, GPT_ARRAYS of what computes,
- * GPT_SHARED (0 without a device) of both. E_ARG and others with a sentence. COLLECTIVE. */
+/* Sets bytes[GPT_PIECES], the sizes of the memory that gpt_init needs: GPT_PLANS on the host,
+ * GPT_ARRAYS where the model computes, and GPT_SHARED (0 without a device) where both can read it.
+ * DPAR_E_ARG and other errors leave a message in why. COLLECTIVE. */
 static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *comms,
                                     int64_t *bytes, dpar_why *why)
 {
@@ -1461,7 +1497,7 @@ static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *c
     return DPAR_OK;
 }
 
-/* Where each of this rank's tokens lies in the micro-batch; one by one in their order. */
+/* The place in the micro-batch of this rank's token i, or -1 if the rank has fewer tokens. */
 static inline int64_t gpt_place(const gpt *g, int64_t i)
 {
     dpar_packed_cursor cursor = {0, 0};
@@ -1480,7 +1516,7 @@ static inline int64_t gpt_place(const gpt *g, int64_t i)
     return -1;
 }
 
-/* This rank's tokens, mine[g->tokens], of a micro-batch: token t of sample s is
+/* Copies this rank's tokens of a micro-batch to mine[g->tokens]. Token t of sample s is
  * whole[s * stride + t]. Local. */
 static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, int32_t *mine)
 {
@@ -1491,7 +1527,7 @@ static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, 
     }
 }
 
-/* Tells `position` of each token. */
+/* Fills g->position with the position of each token in its sample. */
 static inline void gpt_put_positions(const gpt *g)
 {
     int32_t some[256];
@@ -1504,8 +1540,8 @@ static inline void gpt_put_positions(const gpt *g)
     }
 }
 
-/* Makes the model in the caller's pieces of memory (aligned to 64; best of dpar_comm_alloc;
- * plans of the host in any case). COLLECTIVE over all four comms. */
+/* Makes the model in the caller's pieces of memory, which are aligned to 64 bytes. Memory of
+ * dpar_comm_alloc is fastest; the plans need memory of the host. COLLECTIVE over all four comms. */
 static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
                                    const gpt_config *config, const gpt_comms *comms, gpt **made,
                                    dpar_why *why)
@@ -1518,7 +1554,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     for (i = 0; i < GPT_PIECES; i++) {
         pieces[i].memory = (char *)memory[i];
         if (bytes[i] < need[i]) {
-            return gpt_refuse(why, "less memory than gpt_bytes says");
+            return gpt_refuse(why, "gpt_init was given less memory than gpt_bytes returned");
         }
     }
     GPT_TRY(gpt_plan(g, config, comms, why));
@@ -1540,7 +1576,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
         g->layer.bytes = g->plan_bytes[1];
         GPT_TRY(dpar_experts_make(comms->ep, &g->layer, &g->experts, why));
     }
-    if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
+    if (g->config.groups < comms->tp->size) { /* several ranks have the same keys and values */
         GPT_TRY(dpar_comm_split(comms->tp, g->share.first_group, comms->tp->rank, &g->same));
     }
     gpt_open_products(g);
@@ -1548,7 +1584,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     return DPAR_OK;
 }
 
-/* COLLECTIVE. NULL is fine. */
+/* Frees the plans of the model. g may be NULL. COLLECTIVE. */
 static inline dpar_status gpt_close(gpt *g)
 {
     const dpar_status st = g != NULL ? dpar_attention_free(g->attend) : DPAR_OK;
@@ -1560,7 +1596,7 @@ static inline dpar_status gpt_close(gpt *g)
     return st < 0 ? st : closed;
 }
 
-/* Layers of the whole model. Local. */
+/* The number of layers of the whole model, with the embedding and the head. Local. */
 static inline int32_t gpt_layers(const gpt *g)
 {
     return g->config.blocks + 2;

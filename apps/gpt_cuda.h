@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt_cuda - what gpt.h does with numbers, in the memory of a device: what gpt_host.h does, as
- * kernels on the stream of the communicators' mem (dpar_cuda). Included there with GPT_CUDA, behind
- * the types and gpu_start.h. Nothing waits but gpt_put, gpt_get and gpt_wait.
+/* gpt_cuda - the arithmetic of gpt.h in the memory of a device: the functions of gpt_host.h as
+ * kernels on the stream of the communicators' mem (dpar_cuda). gpt.h includes it with GPT_CUDA,
+ * after the types and gpu_start.h. Only gpt_put, gpt_get and gpt_wait wait for the device.
  *
- * Arithmetic is that of gpt_real, sums of norms are f64. Each sum has an order of its own, fixed by
- * the sizes: no atomics, the same bits in every run. */
+ * It computes in gpt_real, and sums of norms in f64. The order of each sum depends only on the
+ * sizes, without atomics, so that the bits are the same in every run. */
 #ifndef GPT_CUDA_H
 #define GPT_CUDA_H
 
@@ -21,13 +21,16 @@ enum {
     GPT_WARPS = 8                           /* of a block, where a warp does a row */
 };
 
-/* The sentence for what is not done here; NULL: all is. */
+/* Why this configuration is not supported here, or NULL if it is. */
 static inline const char *gpt_cannot(const gpt_config *c, const gpt_comms *comms)
 {
-    return comms->tp->mem == NULL ? "the communicators are without a device's memory"
-           : c->width / c->heads > GPT_MOST
-               ? "heads are wider than 512 bytes, which attention in a device's memory takes"
-               : NULL;
+    if (comms->tp->mem == NULL) {
+        return "the communicators have no mem, which must be that of a device";
+    }
+    if (c->width / c->heads > GPT_MOST) {
+        return "a head is wider than 512 bytes, the most for attention in device memory";
+    }
+    return NULL;
 }
 
 static inline cudaStream_t gpt_stream(const gpt *g)
@@ -37,7 +40,7 @@ static inline cudaStream_t gpt_stream(const gpt *g)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Memory that the host and whatever computes both reach; zeroed. NULL: there is none. */
+/* Zeroed memory that the host and the device both reach. NULL if there is none. */
 static inline void *gpt_open_shared(int64_t bytes)
 {
     void *memory = NULL;
@@ -54,13 +57,13 @@ static inline void gpt_close_shared(void *memory)
     }
 }
 
-/* All that was given to the device is done. */
+/* Waits until the device has finished all work. */
 static inline void gpt_wait(const gpt *g)
 {
     right(cudaStreamSynchronize(gpt_stream(g)));
 }
 
-/* From the host's memory into the model's, and back. */
+/* Copies from host memory to the model's. gpt_get copies back. */
 static inline void gpt_put(const gpt *g, void *to, const void *from, int64_t bytes)
 {
     right(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, gpt_stream(g)));
@@ -131,12 +134,13 @@ static inline void gpt_sum_rows(const gpt *g, gpt_real *table, const gpt_real *f
     s.type = GPT_TYPE;
     s.index.at = row;
     s.index.type = DPAR_I32;
-    right(layers->scatter(mem->ctx, &s), "rows could not be added");
+    right(layers->scatter(mem->ctx, &s), "dpar_cuda's scatter failed to add rows");
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A block has a tile of c, a thread 4 x 4 numbers of it, 16 apart: sums go along k. */
+/* Each block computes a tile of c, and each thread 4 x 4 numbers of it, 16 apart. Sums are in the
+ * order of k. */
 __global__ static void gpt_matmul_kernel(const dpar_matmul p)
 {
     __shared__ gpt_real a[GPT_DEEP][GPT_TILE + 1], b[GPT_DEEP][GPT_TILE + 1];
@@ -146,7 +150,7 @@ __global__ static void gpt_matmul_kernel(const dpar_matmul p)
     gpt_real sum[4][4] = {};
     for (int64_t k = 0; k < p.k; k += GPT_DEEP) {
         for (int e = (int)threadIdx.x; e < GPT_DEEP * GPT_TILE; e += 256) {
-            /* neighbours read what lies side by side */
+            /* Neighbouring threads read neighbouring numbers. */
             const int ai = p.transpose_a ? e % GPT_TILE : e / GPT_DEEP;
             const int ad = p.transpose_a ? e / GPT_TILE : e % GPT_DEEP;
             const int bj = p.transpose_b ? e / GPT_DEEP : e % GPT_TILE;
@@ -211,14 +215,14 @@ static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
     return DPAR_OK;
 }
 
-/* A function of cuBLAS; NULL: there is none. */
+/* A function of cuBLAS, or NULL if there is none. */
 template <class F> static F *gpt_find(const gpt *g, const char *name)
 {
     return (F *)dlsym(g->products.library, name);
 }
 
-/* cuBLAS, where the loader finds it, or the file that GPT_CUBLAS names (empty: none): it is not
- * asked for TF32, so that products are those of its f32. */
+/* Loads cuBLAS if the loader finds it, or the file that GPT_CUBLAS names (none if that is empty).
+ * TF32 is not enabled, so that products are computed in f32. */
 static inline void gpt_open_products(gpt *g)
 {
     static const char *const files[] = {"libcublas.so.13", "libcublas.so.12"};
@@ -240,7 +244,7 @@ static inline void gpt_open_products(gpt *g)
         g->products.handle = handle;
         right(stream(handle, gpt_stream(g)) == 0 ? (dpar_status)DPAR_OK
                                                  : (dpar_status)DPAR_E_SYSTEM,
-              "cuBLAS does not take the stream");
+              "cublasSetStream failed");
     }
 }
 
@@ -276,7 +280,7 @@ struct gpt_norm_rows_of {
     int layer_norm;
 };
 
-/* A warp a row. */
+/* Each warp has a row. */
 __global__ static void gpt_norm_kernel(const gpt_norm_rows_of a)
 {
     const int64_t row = (int64_t)blockIdx.x * GPT_WARPS + threadIdx.y, n = a.width;
@@ -326,7 +330,8 @@ __global__ static void gpt_norm_back_kernel(const gpt_norm_rows_of a)
     }
 }
 
-/* Gradients of scale and bias: a block has 32 columns, a warp every eighth row of them. */
+/* Gradients of scale and bias. Each block has 32 columns, and each warp every eighth row of them.
+ */
 __global__ static void gpt_norm_sum_kernel(const gpt_norm_rows_of a)
 {
     __shared__ double part[2][GPT_WARPS][32];
@@ -449,7 +454,7 @@ struct gpt_attention {
     int64_t queries, keys, low, high, heads, groups, width;
 };
 
-/* Some rows of a head, side by side; those that are not there 0. */
+/* Several rows of a head; rows that do not exist are 0. */
 typedef gpt_real gpt_some[GPT_BLOCK][GPT_MOST + 1];
 
 __device__ static void gpt_load(gpt_some &to, const gpt_real *from, int64_t first, int64_t rows,
@@ -471,13 +476,14 @@ __device__ static gpt_real gpt_dot(const gpt_some &a, int i, const gpt_some &b, 
     return sum;
 }
 
-/* Does query i see key j? */
+/* True if query i sees key j. */
 __device__ static bool gpt_sees(const gpt_attention &a, int64_t i, int64_t j)
 {
     return i < a.queries && j < a.keys && j >= i + a.low && j <= i + a.high;
 }
 
-/* The keys that any of queries i .. i + GPT_BLOCK - 1 sees begin and end there. */
+/* Where the keys that any of queries i to i + GPT_BLOCK - 1 sees begin. The next function: where
+ * they end. */
 __device__ static int64_t gpt_first_key(const gpt_attention &a, int64_t i)
 {
     return i + a.low > 0 ? i + a.low : 0;
@@ -501,9 +507,9 @@ __device__ static int64_t gpt_last_query(const gpt_attention &a, int64_t j)
     return last - a.low < a.queries ? last - a.low : a.queries;
 }
 
-/* A block of threads has GPT_BLOCK queries of a head; its keys come by, as many at a time. Thread
- * (x, y): the score of query y and key x; of the result of query y features x, x + GPT_BLOCK, ...
- * The largest score so far is subtracted, as it grows. */
+/* Each block of threads has GPT_BLOCK queries of a head, and loads as many keys at a time. Thread
+ * (x, y) computes the score of query y and key x, and features x, x + GPT_BLOCK, ... of the result
+ * of query y. The largest score so far is subtracted, and sums are rescaled when it grows. */
 __global__ static void gpt_attend_kernel(const gpt_attention a)
 {
     __shared__ gpt_some q, kv;
@@ -557,7 +563,7 @@ __global__ static void gpt_attend_kernel(const gpt_attention a)
     }
 }
 
-/* Of one query and one key: their weight, and the gradient of their score. */
+/* The weight of one query and one key, and the gradient of their score. */
 __device__ static gpt_real gpt_pair(const gpt_attention &a, int64_t i, int64_t h, gpt_real score,
                                     gpt_real dweight, gpt_real *dscore)
 {
@@ -567,7 +573,7 @@ __device__ static gpt_real gpt_pair(const gpt_attention &a, int64_t i, int64_t h
     return weight;
 }
 
-/* Of queries: as above, in the same order of keys. */
+/* Gradients of queries, as above, in the same order of keys. */
 __global__ static void gpt_attend_queries_kernel(const gpt_attention a)
 {
     __shared__ gpt_some q, dout, k, v;
@@ -605,8 +611,8 @@ __global__ static void gpt_attend_queries_kernel(const gpt_attention a)
     }
 }
 
-/* Of keys and values: a block has GPT_BLOCK of a group; the queries of all its heads come by, head
- * after head. */
+/* Gradients of keys and values. Each block has GPT_BLOCK of a group, and loads the queries of all
+ * its heads, one head after the other. */
 __global__ static void gpt_attend_keys_kernel(const gpt_attention a)
 {
     __shared__ gpt_some q, dout, k, v;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt_host - what gpt.h does with numbers, in the host's memory. gpt_cuda.h does the same on a
- * device. Included there, behind the types. */
+/* gpt_host - the arithmetic of gpt.h in host memory. gpt_cuda.h has the same for a device. gpt.h
+ * includes it after the types. */
 #ifndef GPT_HOST_H
 #define GPT_HOST_H
 
-enum { GPT_APART = 0 }; /* 1: the model's memory is not the host's */
+enum { GPT_APART = 0 }; /* 1 if the model's memory is not the host's */
 
-/* The sentence for what is not done here; NULL: all is. */
+/* Why this configuration is not supported here, or NULL if it is. */
 static inline const char *gpt_cannot(const gpt_config *c, const gpt_comms *comms)
 {
     (void)c;
@@ -16,7 +16,7 @@ static inline const char *gpt_cannot(const gpt_config *c, const gpt_comms *comms
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Memory that the host and whatever computes both reach; zeroed. NULL: there is none. */
+/* Zeroed memory that the host and a device both reach. NULL if there is none. */
 static inline void *gpt_open_shared(int64_t bytes)
 {
     return calloc((size_t)bytes + 1, 1);
@@ -27,13 +27,13 @@ static inline void gpt_close_shared(void *memory)
     free(memory);
 }
 
-/* All that was given to a device is done. */
+/* Waits until a device has finished all work; there is none here. */
 static inline void gpt_wait(const gpt *g)
 {
     (void)g;
 }
 
-/* From the host's memory into the model's, and back. */
+/* Copies from host memory to the model's. gpt_get copies back. */
 static inline void gpt_put(const gpt *g, void *to, const void *from, int64_t bytes)
 {
     (void)g;
@@ -95,7 +95,7 @@ static inline void gpt_sum_rows(const gpt *g, gpt_real *table, const gpt_real *f
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Plain C for any compiler; with vectors of gcc and clang it fills their registers. */
+/* Plain C for any compiler, with vectors for gcc and clang. */
 #ifdef __GNUC__
 #if defined(__AVX512F__)
 typedef gpt_real gpt_lanes __attribute__((vector_size(64)));
@@ -112,7 +112,7 @@ enum {
     GPT_DEEP = 4096 / (int)sizeof(gpt_lanes)                     /* products summed at a time */
 };
 
-/* to[d][j] = op(b)[k + d][j0 + j], columns that are not there 0. */
+/* Packs to[d][j] = op(b)[k + d][j0 + j], with 0 for columns that do not exist. */
 static inline void gpt_pack(const dpar_matmul *p, int64_t k, int64_t deep, int64_t j0, gpt_real *to)
 {
     const gpt_real *b = (const gpt_real *)p->b;
@@ -126,7 +126,8 @@ static inline void gpt_pack(const dpar_matmul *p, int64_t k, int64_t deep, int64
     }
 }
 
-/* sum[4][GPT_LANES] of four rows of a, `step` apart, with the packed b. */
+/* Computes sum[4][GPT_LANES] of four rows of a, whose numbers are `step` apart, with the packed b.
+ */
 static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_real *b,
                             int64_t deep, gpt_real *sum)
 {
@@ -148,7 +149,7 @@ static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_
     memcpy(sum, s, sizeof s);
 }
 
-/* The product that layers are given: dpar_matmul_host sums in f64, this one in gpt_real. */
+/* The matrix product that layers use. dpar_matmul_host sums in f64, but this one in gpt_real. */
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
 {
     const gpt_real *a = (const gpt_real *)p->a, *row[4];
@@ -165,7 +166,7 @@ static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
             gpt_pack(p, k, deep, j, b);
             for (i = 0; i < p->m; i += 4) {
                 const int64_t rows = p->m - i < 4 ? p->m - i : 4;
-                for (r = 0; r < 4; r++) { /* rows that are not there repeat the last one */
+                for (r = 0; r < 4; r++) { /* the last row stands for missing ones */
                     row[r] = a + (i + (r < rows ? r : rows - 1)) * along + k * step;
                 }
                 gpt_tile(row, step, b, deep, sum);
@@ -183,7 +184,7 @@ static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
     return DPAR_OK;
 }
 
-/* Nothing is to be opened for products. */
+/* Products need no preparation here. */
 static inline void gpt_open_products(gpt *g)
 {
     (void)g;
@@ -288,16 +289,22 @@ static inline void gpt_activate_back(const gpt *g, int64_t n, const gpt_real *ga
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The kernel of a block of queries and keys (sequence.h), some rows of a head at a time. Instead of
- * dpar's own, which sums in f64 and needs no memory: several times as fast. */
+/* The kernel of a block of queries and keys (sequence.h), which processes several rows of a head at
+ * a time. It is several times as fast as dpar's own, which sums in f64 and needs no memory. */
 enum { GPT_ROWS = 32 };
 
 /* The keys lo <= j < hi of a block that its query i sees. */
 static inline void gpt_attend_keys(const dpar_attention_call *c, int64_t i, int64_t *lo,
                                    int64_t *hi)
 {
-    *lo = i + c->low < 0 ? 0 : i + c->low < c->keys ? i + c->low : c->keys;
-    *hi = i + c->high < *lo ? *lo : i + c->high < c->keys ? i + c->high + 1 : c->keys;
+    *lo = i + c->low < c->keys ? i + c->low : c->keys;
+    if (i + c->low < 0) {
+        *lo = 0;
+    }
+    *hi = i + c->high < c->keys ? i + c->high + 1 : c->keys;
+    if (i + c->high < *lo) {
+        *hi = *lo;
+    }
 }
 
 /* p = exp(scale q k^T - lse) of rows first .. first + m - 1 up to the last key that one of them

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_start - what programs on GPUs begin with: one process a GPU, a stream, dpar_cuda as the
- * communicator's memory, dpar_nccl between ranks. Included there; `complain` is declared before (by
- * commands/options.h). */
+/* gpu_start - starts programs on GPUs: one process for each GPU, with a stream, dpar_cuda for the
+ * memory, and dpar_nccl between ranks. A program that includes it has declared `complain` before
+ * (by commands/options.h). */
 #ifndef GPU_START_H
 #define GPU_START_H
 
@@ -21,7 +21,8 @@ struct gpu {
     dpar_mem mem; /* world->mem */
 };
 
-/* One sentence and the end: the watchdogs of the other ranks end their waits. */
+/* Ends this rank with a message and exit code 1 if st is an error. The watchdogs of the other ranks
+ * end their waits. */
 static void right(dpar_status st, const char *text)
 {
     if (st != DPAR_OK) {
@@ -36,13 +37,13 @@ static void right(cudaError_t error)
     }
 }
 
-/* For kernels: for (EACH(i, count)), each thread its share of the elements. */
+/* For kernels: in for (EACH(i, count)) each thread visits its share of the elements. */
 #define EACH(i, count)                                                                             \
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                    \
     (i) < (count);                                                                                 \
     (i) += (int64_t)gridDim.x * blockDim.x
 
-/* A kernel that takes one struct. */
+/* Launches a kernel that takes one struct. */
 template <class A>
 static void launch_blocks(cudaStream_t stream, void (*kernel)(A), A args, dim3 blocks, dim3 threads)
 {
@@ -50,8 +51,8 @@ static void launch_blocks(cudaStream_t stream, void (*kernel)(A), A args, dim3 b
     right(cudaLaunchKernel(kernel, blocks, threads, list, 0, stream));
 }
 
-/* The same, a thread an element (of 65536 blocks at most: it strides), for each of up to 65535
- * rows: blockIdx.y. */
+/* Launches a kernel with a thread for each element, or with 65536 blocks if that is less, for each
+ * of up to 65535 rows (blockIdx.y). */
 template <class A>
 static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threads,
                    int64_t rows = 1)
@@ -64,7 +65,7 @@ static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threa
     }
 }
 
-/* Memory of the device. */
+/* Allocates device memory. */
 template <class T> static T *take(dpar_comm *c, int64_t count)
 {
     void *memory = NULL;
@@ -72,12 +73,12 @@ template <class T> static T *take(dpar_comm *c, int64_t count)
     return (T *)memory;
 }
 
-/* Memory of the host for a plan, in pages of its own: parts of it are page-locked, and CUDA does
- * not copy to what is so in part. */
+/* Allocates host memory for a plan, in pages of its own, because parts of it are page-locked, and
+ * CUDA does not copy to memory that is page-locked in part. */
 static inline void *plan_memory(int64_t bytes)
 {
     void *memory = aligned_alloc(65536, ((size_t)bytes + 65536) / 65536 * 65536);
-    right(memory != NULL ? DPAR_OK : DPAR_E_MEMORY, "no memory for a plan");
+    right(memory != NULL ? DPAR_OK : DPAR_E_MEMORY, "no host memory for a plan");
     return memory;
 }
 
@@ -88,13 +89,20 @@ struct rank_call {
     const void *arg;
 };
 
-/* host: the ranks, where they were forked here; NULL: a launcher started this process, one of
- * `job`, on this node or on several. No rank may use CUDA before it is a process. */
+/* The number of this process on its node. */
+static int32_t local_number(const dpar_comm *host, const dpar_launcher_info *job)
+{
+    if (host != NULL) {
+        return host->rank;
+    }
+    return job->local_rank < 0 ? job->rank : job->local_rank;
+}
+
+/* Runs a rank on its GPU. host: the ranks that were forked here, or NULL if a launcher started this
+ * process as one of `job`, on one node or several. CUDA may be used only after the fork. */
 static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_call *call)
 {
-    const int32_t local = host != NULL          ? host->rank
-                          : job->local_rank < 0 ? job->rank
-                                                : job->local_rank;
+    const int32_t local = local_number(host, job);
     dpar_nccl_desc nccl;
     dpar_cuda_desc options;
     dpar_why why;
@@ -108,10 +116,10 @@ static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_c
     options.stream = nccl.stream = g.stream;
     right(dpar_cuda_open(&g.cuda, &options, &why), why.text);
     dpar_cuda_mem(&g.cuda, &g.mem);
-    nccl.mem = &g.mem; /* becomes world->mem: strategies work on this device */
+    nccl.mem = &g.mem; /* becomes world->mem, so that strategies use this device */
     right(dpar_nccl_make(host, &nccl, &g.world, &why), why.text);
     const int bad = call->run(&g, call->arg);
-    right(dpar_comm_free(g.world), "the communicator could not be closed");
+    right(dpar_comm_free(g.world), "dpar_comm_free failed: an operation or another rank failed");
     right(dpar_cuda_close(&g.cuda), g.cuda.why.text);
     right(cudaStreamDestroy(g.stream));
     return bad;
@@ -122,7 +130,8 @@ static int forked(dpar_comm *host, void *call)
     return with_gpu(host, NULL, (const rank_call *)call);
 }
 
-/* How many ranks there are: a launcher's, else *ranks. 2 after a sentence. */
+/* Sets *ranks to the number of ranks that a launcher has started, if there is one. Returns 2 after
+ * a message, otherwise 0. */
 static int find_ranks(dpar_launcher_info *job, double *ranks)
 {
     dpar_why why;
@@ -133,7 +142,7 @@ static int find_ranks(dpar_launcher_info *job, double *ranks)
     return 0;
 }
 
-/* Runs it on all ranks; the exit code. */
+/* Runs a program on all ranks. Returns the exit code. */
 static int run_ranks(const dpar_launcher_info *job, double ranks, int (*run)(gpu *, const void *),
                      const void *arg)
 {
@@ -145,7 +154,10 @@ static int run_ranks(const dpar_launcher_info *job, double ranks, int (*run)(gpu
     if (dpar_launch((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {
         return 0;
     }
-    return strstr(why.text, "returned 2") != NULL ? 2 : complain(why.text, NULL) - 1; /* 2: said */
+    if (strstr(why.text, "returned 2") != NULL) {
+        return 2; /* the rank has printed its message already */
+    }
+    return complain(why.text, NULL) - 1;
 }
 
 #endif

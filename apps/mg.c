@@ -11,23 +11,23 @@
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/mg.c -o mg
  *   mpirun -np 2 ./mg --class A
  *
- * How it is divided. The cube is cut along z and y; x stays whole, and a row carries its two
- * periodic neighbours with it (points -1 and n), so that kernels need no case and planes travel in
- * one piece. Part p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: coarse
- * point i then lies where fine point 2 i + 1 lies, for any number of ranks. A level with less than
- * two planes for each rank, or of 8^3 points, lies whole on every rank: once a cycle it is put
- * together (some ranks may have nothing of it), and the rest of the way down and up again needs no
- * message.
+ * Domain decomposition. The cube is cut along z and y. x is not cut, and each row also stores its
+ * two periodic neighbours (points -1 and n), so that kernels need no special case and planes are
+ * sent in one piece. Part p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level, so
+ * that coarse point i belongs to the rank of fine point 2 i + 1, for any number of ranks. A level
+ * with less than two planes for each rank, or of 8^3 points, is stored whole on every rank: once a
+ * cycle it is gathered (some ranks may have nothing of it), and from there down and up again no
+ * message is needed.
  *
- * One exchange where the reference code has two. The residual r has a halo of width 2; so each rank
- * smooths its own points and one around them, and u needs no exchange, nor does interpolation,
- * which reaches one point further too. What comes between two exchanges runs in one sweep over the
- * planes while they are in the cache: interpolate and take the residual; smooth and take the
- * residual. That leaves nothing for core and rim to hide: r is written to the end of a sweep and
- * read at once after it.
+ * One exchange where the reference code has two. The residual r has a halo of width 2. So each rank
+ * smooths its own points and one around them, and neither u nor the interpolation, which also
+ * extends one point further, needs an exchange. All work between two exchanges runs in one sweep
+ * over the planes while they are in the cache: interpolation and residual, or smoothing and
+ * residual. That leaves no work to overlap with an exchange, because r is written to the end of a
+ * sweep and read directly after it.
  *
- * Same bits for any number of ranks: each point is computed by the same operations wherever it
- * lies, and the norm has its own order (norm_of).
+ * The bits are the same for any number of ranks: each point is computed by the same operations on
+ * whichever rank it is, and the norm is added up in a fixed order (norm_of).
  *
  * Exit code: 0 verified, 1 not, or an error, 2 bad input (one sentence on stderr). */
 #include "dpar_halo.h"
@@ -40,8 +40,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Rows are computed by vectors, with -O2 too, by wide ones where the processor has them: the same
- * operations, the same bits. APART: the loop's arrays do not overlap, or lie point on point. */
+/* Rows are computed with vector instructions also at -O2, and with wide ones if the processor has
+ * them. The operations, and so the bits, are the same. APART tells the compiler that the loop's
+ * arrays do not overlap, except that they may be identical. */
 #if defined(__clang__)
 #define APART _Pragma("clang loop vectorize(assume_safety)")
 #define ROW static void
@@ -91,8 +92,8 @@ static const char help[] =
 typedef struct problem {
     char name;
     int32_t n, iterations; /* points along each edge, a power of two */
-    double norm;           /* what the residual must have */
-    double s[3];           /* smoother: centre, faces, edges; corners 0 */
+    double norm;           /* the official norm of the residual */
+    double s[3];           /* smoother: coefficients of centre, faces and edges; corners have 0 */
 } problem;
 
 static const problem problems[] = {
@@ -110,17 +111,17 @@ enum {
     RANKS = 64
 };
 
-/* What the command line asks for. */
+/* The command line. */
 typedef struct request {
     const problem *p;
-    int32_t ranks, grid[2]; /* in all; along z and y */
+    int32_t ranks, grid[2]; /* ranks in all, and along z and y */
 } request;
 
 /* One grid: its points and what this rank has of them. */
 typedef struct level {
     int64_t n;            /* points along each edge: 2, 4, ... */
-    int whole;            /* every rank has all of it */
-    int64_t lo[2], hi[2]; /* own z and y; lo = hi: none */
+    int whole;            /* 1: every rank has all of it */
+    int64_t lo[2], hi[2]; /* own z and y; lo = hi if there are none */
     int64_t row, plane;   /* elements between neighbours along y and z */
     double *u, *r;        /* solution, residual */
     int64_t size;         /* elements of u and r */
@@ -135,16 +136,16 @@ typedef struct mg {
     level levels[LEVELS]; /* the coarsest first */
     int32_t top;          /* the finest */
     double *v;            /* charges, an array like u of the finest level */
-    double *sums;         /* of rows, for the norm; twice */
-    dpar_status st;       /* the first failure: after it no rank talks any more */
+    double *sums;         /* sums of rows for the norm: of this rank, then of all */
+    dpar_status st;       /* the first failure, after which nothing more is sent */
     dpar_why why;
 } mg;
 
 /* ---- rows: n points that begin at the given addresses ---------------------------------------- */
 
-/* The 27-point operators give one coefficient each to the centre, the faces, the edges and the
- * corners. Beside x, a point of the row has four neighbours at distance 1 (near) and four at sqrt 2
- * (far): these sums serve three points along x each. [0] is point -1. */
+/* The 27-point operators have one coefficient each for the centre, the faces, the edges and the
+ * corners. In the plane across x, a point has four neighbours at distance 1 (near) and four at
+ * distance sqrt 2 (far). Each of these sums is used by three points along x. [0] is point -1. */
 INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near,
                    double *far)
 {
@@ -156,7 +157,7 @@ INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, doubl
     }
 }
 
-/* Asks for a row that will be needed next: processors foresee streams within a page alone. */
+/* Prefetches a row that will be needed next, because processors prefetch within a page only. */
 INLINE void fetch_row(const double *p, int64_t n)
 {
     int64_t i;
@@ -165,14 +166,14 @@ INLINE void fetch_row(const double *p, int64_t n)
     }
 }
 
-/* Points -1 and n are points n - 1 and 0. */
+/* Sets points -1 and n, which are copies of points n - 1 and 0. */
 INLINE void close_row(double *row, int64_t n)
 {
     row[-1] = row[n - 1];
     row[n] = row[0];
 }
 
-/* r = v - A u: -8/3, 0, 1/6, 1/12. v may be r. */
+/* r = v - A u, where A has the coefficients -8/3, 0, 1/6, 1/12. v may be r. */
 ROW residual_row(double *r, const double *v, const double *u, int64_t row, int64_t plane, int64_t n)
 {
     double near[MOST + 2], far[MOST + 2];
@@ -204,7 +205,8 @@ ROW smooth_row(double *u, const double *r, int64_t row, int64_t plane, int64_t n
     close_row(u, n);
 }
 
-/* out = P r: 1/2, 1/4, 1/8, 1/16. n points of out, the i-th over point 2 i + 1 of r. */
+/* out = P r, where P has the coefficients 1/2, 1/4, 1/8, 1/16. Point i of out is at point 2 i + 1
+ * of r. */
 ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64_t n)
 {
     double near[MOST + 2], far[MOST + 2];
@@ -221,8 +223,9 @@ ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64
     close_row(out, n);
 }
 
-/* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between the rows a, b, c, d of it,
- * of which two or all are the same where it lies on one. */
+/* u += Q z, where Q has the coefficients 1, 1/2, 1/4, 1/8. z has n points in a row. The fine row is
+ * between the rows a, b, c and d of z, two or all of which are identical if it coincides with one.
+ */
 ROW prolong_row(double *u, const double *a, const double *b, const double *c, const double *d,
                 int64_t n)
 {
@@ -255,7 +258,7 @@ static void residual_plane(const level *l, double *v, int64_t z)
     }
 }
 
-/* Own points and one around them. */
+/* Smooths a plane: own points and one around them. */
 static void smooth_plane(const level *l, const double *s, int64_t z)
 {
     int64_t y;
@@ -264,7 +267,7 @@ static void smooth_plane(const level *l, const double *s, int64_t z)
     }
 }
 
-/* Own points and one around them. Coarse point i is fine point 2 i + 1. */
+/* Interpolates a plane: own points and one around them. Coarse point i is fine point 2 i + 1. */
 static void prolong_plane(const level *l, const level *coarse, int64_t z, int fresh)
 {
     const int64_t z0 = (z + 1) / 2 - 1, z1 = (z + 2) / 2 - 1;
@@ -289,7 +292,7 @@ static void residual(const level *l, double *v)
     }
 }
 
-/* u = Q z, on the finest level u += Q z, and one plane behind r = v - A u. */
+/* Computes u = Q z, on the finest level u += Q z, and one plane behind it r = v - A u. */
 static void prolong(const level *l, const level *coarse, double *v)
 {
     int64_t z;
@@ -301,7 +304,8 @@ static void prolong(const level *l, const level *coarse, double *v)
     }
 }
 
-/* u += S r, and on the finest level one plane behind r = v - A u, where r is needed no more. */
+/* Computes u += S r, and on the finest level, one plane behind it, where r is not needed any more,
+ * r = v - A u. */
 static void smooth(const level *l, const double *s, double *v)
 {
     int64_t z;
@@ -316,11 +320,14 @@ static void smooth(const level *l, const double *s, double *v)
 /* Fills the halo of a level's residual. */
 static void exchange(mg *g, const level *l)
 {
-    g->st = g->st == DPAR_OK ? dpar_halo_plan_exchange(l->x) : g->st;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_plan_exchange(l->x);
+    }
 }
 
-/* r = P r: the residual of a level goes down to the next. To one that is whole from now on each
- * rank gives what it has, and 0 elsewhere: the sum puts them together and rounds nothing. */
+/* Restricts the residual to the next coarser level. If that is the first one that is stored whole,
+ * each rank sets what it has and 0 elsewhere, so that a sum over the ranks gathers it without
+ * rounding. */
 static void go_down(mg *g, const level *fine, const level *l)
 {
     const int apart = l->whole && !fine->whole;
@@ -340,7 +347,7 @@ static void go_down(mg *g, const level *fine, const level *l)
     exchange(g, l);
 }
 
-/* A V-cycle from a residual with a halo, and the next residual with one. */
+/* Runs a V-cycle. It begins with a residual whose halo is filled, and ends with the next one. */
 static void cycle(mg *g)
 {
     const double *const s = g->p->s;
@@ -360,7 +367,8 @@ static void cycle(mg *g)
     exchange(g, &l[g->top]);
 }
 
-/* The sum of the squares of points i mod 4 = 0, 1, 2, 3, and of these (0 + 1) + (2 + 3). */
+/* Sum of squares in a fixed order: four sums of the points with i mod 4 = 0, 1, 2, 3, then (0 + 1)
+ * + (2 + 3) of these. */
 static double sum_of_squares(const double *r, int64_t n)
 {
     double s[4] = {0.0, 0.0, 0.0, 0.0};
@@ -374,8 +382,8 @@ static double sum_of_squares(const double *r, int64_t n)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* The root mean square of the finest residual: rows are added in the order of z, then y. A row that
- * is elsewhere counts 0; thus the reduction puts the rows together and rounds nothing. */
+/* The root mean square of the finest residual. Rows are added in the order of z, then y. A row of
+ * another rank is 0 here, so that the reduction gathers the rows without rounding. */
 static double norm_of(mg *g)
 {
     const level *const l = &g->levels[g->top];
@@ -404,7 +412,7 @@ static double norm_of(mg *g)
 
 /* ---- charges --------------------------------------------------------------------------------- */
 
-/* The ten largest of what was offered, and their points. */
+/* The ten largest values that were offered, and their points. */
 enum { TEN = 10 };
 typedef struct ten {
     int64_t value[TEN], point[TEN];
@@ -424,7 +432,7 @@ static void offer(ten *t, int64_t value, int64_t point)
     t->point[i] = point;
 }
 
-/* This rank's share of a charge. */
+/* Sets a charge, if this rank has its point. */
 static void charge(const mg *g, int64_t point, double v)
 {
     const level *const l = &g->levels[g->top];
@@ -434,9 +442,9 @@ static void charge(const mg *g, int64_t point, double v)
     }
 }
 
-/* u = 0; v = 1 where the ten largest random numbers are, -1 where the ten smallest, else 0. Numbers
- * are x = 5^13 x mod 2^46, from 314159265, x fastest. Every rank draws all: it takes less than the
- * first cycle. */
+/* Sets u = 0, and v = 1 at the ten largest random numbers, -1 at the ten smallest, otherwise 0. The
+ * numbers are x = 5^13 x mod 2^46, from 314159265 on, in the order of points with x fastest. Every
+ * rank computes all of them, which takes less than the first cycle. */
 static void begin(mg *g)
 {
     const level *const l = &g->levels[g->top];
@@ -462,15 +470,17 @@ static void begin(mg *g)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* Registered, zeroed; given back with the world. */
+/* Zeroed memory that other ranks can read directly. It is freed with the world. */
 static void *memory(mg *g, int64_t bytes)
 {
     void *at = NULL;
-    g->st = g->st == DPAR_OK ? dpar_comm_alloc(g->c, bytes, &at) : g->st;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_comm_alloc(g->c, bytes, &at);
+    }
     return at;
 }
 
-/* Who has what of a level, and the exchange; l->n and l->whole are known. */
+/* Distributes a level over the ranks and plans its exchange. l->n and l->whole are known. */
 static void set_up_level(mg *g, level *l)
 {
     const int64_t extent[3] = {l->n, l->n, l->n + 2};
@@ -537,19 +547,20 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Takes the first residual, runs so many cycles and returns the norm. */
+/* Computes the first residual, runs so many cycles and returns the norm. */
 static double run(mg *g, int32_t cycles)
 {
     int32_t i;
     residual(&g->levels[g->top], g->v);
     exchange(g, &g->levels[g->top]);
-    (void)norm_of(g); /* the reference code takes it too */
+    (void)norm_of(g); /* the reference code also times this */
     for (i = 0; i < cycles; i++) {
         cycle(g);
     }
     return norm_of(g);
 }
 
+/* Prints the result. Returns 1 if it is wrong. */
 static int tell(const mg *g, double norm, double seconds)
 {
     const problem *const p = g->p;
@@ -567,7 +578,7 @@ static int tell(const mg *g, double norm, double seconds)
     printf("(compiled without -O2: slow)\n");
 #endif
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "mg: the results could not be written\n");
+        fprintf(stderr, "mg: the results could not be written to standard output\n");
         return 1;
     }
     return !verified;
@@ -586,9 +597,11 @@ static int solve(dpar_comm *c, void *arg)
     set_up(&g, q->grid);
     if (g.st == DPAR_OK) {
         begin(&g);
-        (void)run(&g, 1); /* as the reference code: all memory has been touched */
+        (void)run(&g, 1); /* as in the reference code: touches all memory first */
         begin(&g);
-        g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
+        if (g.st == DPAR_OK) {
+            g.st = dpar_barrier(c, NULL);
+        }
         seconds = now();
         norm = run(&g, q->p->iterations);
         seconds = now() - seconds;
@@ -609,7 +622,7 @@ static int solve(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* How many ranks along z and y. */
+/* Chooses how many ranks there are along z and y. Returns 0, or 2 after a message. */
 static int choose_grid(request *q)
 {
     dpar_cart_choose_desc grid;
@@ -618,13 +631,16 @@ static int choose_grid(request *q)
     grid.ranks = q->ranks;
     grid.dims = 2;
     grid.cells[0] = grid.cells[1] = q->p->n;
-    grid.weight[0] = 4; /* planes lie in one piece */
+    grid.weight[0] = 4; /* cheaper, because planes of z are contiguous */
     grid.weight[1] = 5;
     grid.periodic = 3;
-    return dpar_cart_choose_parts(&grid, q->grid, NULL, &why) == DPAR_OK ? 0
-                                                                         : complain(why.text, NULL);
+    if (dpar_cart_choose_parts(&grid, q->grid, NULL, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    return 0;
 }
 
+/* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
     request *q = (request *)at;
@@ -646,7 +662,7 @@ static int reads(int argc, char **argv, int *ranks, void *at)
         return complain("--class is S, W, A, B or C, not", given);
     }
     if (*ranks > RANKS) {
-        return complain("more than 64 ranks", NULL);
+        return complain("mg runs on at most 64 ranks", NULL);
     }
     *ranks = *ranks > 0 ? *ranks : 1;
     q->ranks = *ranks;

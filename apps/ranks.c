@@ -84,20 +84,19 @@ static const char help[] =
 enum { SIZES = 4, CHECKED = 1024 }; /* columns of the table; elements of the first check */
 
 typedef struct plan {
-    int ranks, kills;    /* kills: at the end one, when they were started here */
-    int64_t size[SIZES]; /* bytes */
-    int wrong;
+    int ranks, kills;    /* kills 1: a rank is killed at the end, if ranks were started here */
+    int64_t size[SIZES]; /* bytes of the messages in each column */
 } plan;
 
 /* ---- the operations -------------------------------------------------------------------------- */
 
-/* What a rank puts in: element i of its input. */
+/* Element i of a rank's input. */
 static float mine(int32_t rank, int64_t i)
 {
     return (float)((rank + 1) * 3 + i % 61);
 }
 
-/* The sum of that over n ranks; small enough to be exact. */
+/* The sum of element i over n ranks, which is small enough to be exact. */
 static float sum(int32_t n, int64_t i)
 {
     return (float)(3 * n * (n + 1) / 2 + n * (i % 61));
@@ -109,15 +108,15 @@ static const int32_t kinds[] = {
     DPAR_CALL_GATHER,     DPAR_CALL_SCATTER,        DPAR_CALL_SEND_RECV};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Do pieces of n ranks make up the message? */
+/* True if the message consists of pieces of all ranks. */
 static int in_pieces(int32_t kind)
 {
     return kind == DPAR_CALL_REDUCE_SCATTER || kind == DPAR_CALL_ALL_GATHER ||
            kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER || kind == DPAR_CALL_SCATTER;
 }
 
-/* The operation on `count` elements: of the rank's piece, or of all. Root is rank 0. A message goes
- * to the next rank, another comes from the one before. */
+/* Runs an operation on `count` elements, which are those of a rank's piece or of the whole message.
+ * The root is rank 0. SEND_RECV sends to the next rank and receives from the one before. */
 static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, int64_t count)
 {
     dpar_work sent, came;
@@ -146,7 +145,7 @@ static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, 
     return st == DPAR_OK ? dpar_wait(&sent) : st;
 }
 
-/* Element i of what `rank` must have then; -1: it receives nothing. */
+/* Element i of this rank's correct result, or -1 if it receives nothing. */
 static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i)
 {
     const int32_t n = c->size, me = c->rank;
@@ -166,9 +165,12 @@ static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i
 /* Elements of the output. */
 static int64_t results(const dpar_comm *c, int32_t kind, int64_t count)
 {
-    return kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER
-               ? count * c->size
-               : count;
+    switch (kind) {
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_GATHER: return count * c->size;
+    default: return count;
+    }
 }
 
 static void fill(const dpar_comm *c, int32_t kind, float *in, float *out, int64_t elements)
@@ -182,7 +184,7 @@ static void fill(const dpar_comm *c, int32_t kind, float *in, float *out, int64_
     }
 }
 
-/* How many elements of the output are wrong, every step-th looked at. */
+/* Counts wrong elements of the output; every step-th is checked. */
 static int64_t wrong(const dpar_comm *c, int32_t kind, const float *out, int64_t count,
                      int64_t step)
 {
@@ -194,19 +196,21 @@ static int64_t wrong(const dpar_comm *c, int32_t kind, const float *out, int64_t
     return bad;
 }
 
-/* One sentence when an operation failed. */
+/* True, after a message, if an operation failed. */
 static int failed(const dpar_comm *c, int32_t kind, dpar_status st)
 {
-    if (st != DPAR_OK) {
-        printf("rank %d: %s: %s: %s\n", (int)c->rank, dpar_call_name(kind), dpar_status_text(st),
-               c->why.text);
+    if (st == DPAR_OK) {
+        return 0;
     }
-    return st != DPAR_OK;
+    fprintf(stderr, "ranks: rank %d: %s failed: %s: %s\n", (int)c->rank, dpar_call_name(kind),
+            dpar_status_text(st), c->why.text);
+    return 1;
 }
 
 /* ---- each once, all elements checked --------------------------------------------------------- */
 
-/* Pieces of different sizes: rank r has r + 1 elements. */
+/* Checks the _v forms, with pieces of different sizes: rank r has r + 1 elements. Returns how many
+ * elements are wrong. */
 static int64_t check_pieces(dpar_comm *c, float *in, float *out)
 {
     int64_t count[64], same[64], bad = 0, at = 0, i;
@@ -240,6 +244,7 @@ static int64_t check_pieces(dpar_comm *c, float *in, float *out)
     return bad;
 }
 
+/* Runs each operation once and checks all elements. Returns 1 if something is wrong. */
 static int check_all(dpar_comm *c, float *in, float *out, const char *memory)
 {
     const int64_t count = CHECKED / c->size;
@@ -274,21 +279,28 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Median over some runs of what the slowest rank needed, in seconds; negative: an error. */
+/* Seconds of an operation: the median over several runs of the slowest rank's time. Negative after
+ * an error. */
 static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t bytes, int *bad)
 {
     enum { MOST = 51 };
     const int64_t all = bytes / 4;
     const int64_t count = in_pieces(kind) ? all / c->size : all;
-    const int times = bytes > (1 << 22) ? 5 : bytes > (1 << 18) ? 15 : MOST;
     double took[MOST], slowest[MOST];
-    int i, k;
+    int i, k, times = MOST; /* fewer runs of large messages */
+    if (bytes > (1 << 22)) {
+        times = 5;
+    } else if (bytes > (1 << 18)) {
+        times = 15;
+    }
     for (i = 0; i < times; i++) {
         dpar_status st;
         fill(c, kind, in, out, all);
         st = dpar_barrier(c, NULL);
         took[i] = now();
-        st = st == DPAR_OK ? run(c, kind, in, out, count) : st;
+        if (st == DPAR_OK) {
+            st = run(c, kind, in, out, count);
+        }
         took[i] = now() - took[i];
         if (failed(c, kind, st)) {
             return -1;
@@ -308,6 +320,7 @@ static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t
     return slowest[times / 2];
 }
 
+/* The bus bandwidth of nccl-tests is bytes over time, times this. */
 static double bus_factor(int32_t kind, int32_t n)
 {
     if (kind == DPAR_CALL_ALL_REDUCE) {
@@ -340,7 +353,8 @@ static void print_header(const plan *p)
     }
 }
 
-/* memory[0], [1]: private in and out; [2], [3]: registered. */
+/* Prints the table. memory[0] and [1] are private in and out, [2] and [3] registered ones. Returns
+ * 1 if something is wrong. */
 static int table(dpar_comm *c, const plan *p, float **memory)
 {
     int k, m, s, bad = 0;
@@ -376,7 +390,8 @@ static int table(dpar_comm *c, const plan *p, float **memory)
     }
 #endif
     if (bad > 0) {
-        printf("rank %d: %d results were wrong\n", (int)c->rank, bad);
+        fprintf(stderr, "ranks: rank %d: %d of the measured operations gave a wrong result\n",
+                (int)c->rank, bad);
     }
     return bad > 0;
 }
@@ -399,7 +414,8 @@ static int collectives(dpar_comm *c, void *arg)
             (void)dpar_comm_alloc(c, (int64_t)bytes, &at);
         }
         if (at == NULL) {
-            printf("rank %d: no memory: %s\n", (int)c->rank, k < 2 ? "malloc" : c->why.text);
+            fprintf(stderr, "ranks: rank %d: no memory for %lld bytes: %s\n", (int)c->rank,
+                    (long long)bytes, k < 2 ? "malloc failed" : c->why.text);
             bad = 1;
         }
         memory[k] = (float *)at;
@@ -425,8 +441,8 @@ static int collectives(dpar_comm *c, void *arg)
 
 #ifndef USE_MPI
 
-/* The last rank dies in the middle of its work; the others see it in the operation that they are
- * in. Rank 0 also prints what the flight recorder knows. */
+/* The last rank dies in the middle of its work, and the others notice it in the operation that they
+ * have called. Rank 0 also prints the report of the flight recorder. */
 static int with_a_death(dpar_comm *c, void *arg)
 {
     static float in[1000], out[1000];
@@ -451,9 +467,10 @@ static int with_a_death(dpar_comm *c, void *arg)
         dpar_comm_report(c, &report);
         printf("\nthe flight recorder:\n%s", text);
     }
-    return st != DPAR_E_PEER; /* anything else would be wrong */
+    return st != DPAR_E_PEER; /* the only right result */
 }
 
+/* Starts n ranks of which one is killed. Returns 0 if the others were told. */
 static int kill_one(int32_t n)
 {
     dpar_why why;
@@ -473,6 +490,7 @@ static int kill_one(int32_t n)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
     plan *p = (plan *)at;
@@ -491,7 +509,7 @@ static int reads(int argc, char **argv, int *ranks, void *at)
         return code;
     }
     if (*ranks == 0 || *ranks > 64) {
-        return complain("how many ranks? 1 to 64, as in: ranks 4", NULL);
+        return complain("the number of ranks must be 1 to 64, as in: ranks 4", NULL);
     }
     for (s = SIZES - 1; s >= 0; s--) {
         p->size[s] = size / 4 * 4;

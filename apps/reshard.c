@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* reshard - a checkpoint written by one set of ranks is read by another.
+/* reshard - reads a checkpoint with other ranks, and another distribution, than it was written
+ * with.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/reshard.c -o reshard && ./reshard
  *
@@ -8,8 +9,12 @@
  *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
  *   every element is where it belongs
  *
- * Each rank works out alone which bytes of whose file it needs (dpar_redistribute_first): no index
- * is written, none is gathered. A file holds the rank's shards one after the other, in C order. */
+ * Each rank computes by itself which bytes of which file it needs (dpar_redistribute_first), so
+ * that no index is written or gathered. A file holds the shards of one rank, one after the other,
+ * in C order.
+ *
+ * Exit code: 0 every element is right, 1 one is wrong, 2 bad input, or a file that cannot be read
+ * or written (one sentence on stderr). */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -42,8 +47,8 @@ enum { TENSORS = 400, WRITERS = 8, READERS = 12, LAYERS = 32, STAGES = 3 };
 
 typedef struct tensor {
     char name[48];
-    int32_t dims, cut; /* cut: the dim that tensor parallelism shards, -1: none */
-    int32_t layer;     /* -1: before the layers, LAYERS: after them */
+    int32_t dims, cut; /* cut: the dim that tensor parallelism shards, or -1 */
+    int32_t layer;     /* -1 before the layers, LAYERS after them */
     int64_t extent[2];
     dpar_layout saved, wanted;
 } tensor;
@@ -53,7 +58,7 @@ static int tensors;
 static const char *folder = ".";
 static int64_t shrink = 16;
 
-static int keep;
+static int keep; /* 1: the files are not removed */
 
 static void remove_files(void)
 {
@@ -65,8 +70,9 @@ static void remove_files(void)
     }
 }
 
-static int writing; /* files are there that nobody asked to keep */
+static int writing; /* 1: there are files to be removed */
 
+/* Ends the program with a message, and removes the files. */
 static void fail(const char *what, const char *why)
 {
     fprintf(stderr, "reshard: %s: %s\n", what, why);
@@ -116,7 +122,8 @@ static void llama_3_8b(void)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* Tensor parallelism cuts first, then data parallelism (FSDP) cuts dim 0 of what is left. */
+/* The layout of a tensor: tensor parallelism cuts first, then data parallelism (FSDP) cuts dim 0 of
+ * each part. */
 static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
 {
     int32_t dp = dpar_mesh_find(mesh, "dp"), tp = dpar_mesh_find(mesh, "tp");
@@ -132,13 +139,17 @@ static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
     return l;
 }
 
-/* Layers in even shares over the stages; what comes before on the first, what comes after on the
- * last. */
+/* The pipeline stage of a tensor. Layers are divided evenly; tensors before them belong to the
+ * first stage, and those after them to the last. */
 static int32_t stage_of(const tensor *t)
 {
-    return t->layer < 0         ? 0
-           : t->layer >= LAYERS ? STAGES - 1
-                                : dpar_split_owner(DPAR_SPLIT_EVEN, LAYERS, STAGES, t->layer);
+    if (t->layer < 0) {
+        return 0;
+    }
+    if (t->layer >= LAYERS) {
+        return STAGES - 1;
+    }
+    return dpar_split_owner(DPAR_SPLIT_EVEN, LAYERS, STAGES, t->layer);
 }
 
 static void make_layouts(void)
@@ -169,12 +180,12 @@ static FILE *shard_file(int32_t rank, const char *mode)
     snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, rank);
     f = fopen(path, mode);
     if (f == NULL) {
-        fail(path, "cannot be opened (--dir says where)");
+        fail(path, "cannot be opened; --dir sets the folder");
     }
     return f;
 }
 
-/* A number that tells each element of each tensor from the others. */
+/* The value of an element, which differs from that of almost every other element. */
 static uint32_t mark(int tensor_id, int64_t index)
 {
     uint64_t x = ((uint64_t)tensor_id << 48) ^ (uint64_t)index;
@@ -182,8 +193,8 @@ static uint32_t mark(int tensor_id, int64_t index)
     return (uint32_t)(x >> 32);
 }
 
-/* Visits a rank's elements of a tensor in the order of its local array: writes their marks, or
- * checks them. Returns how many are wrong. */
+/* Visits a rank's elements of a tensor, in the order of its local array, and sets their values.
+ * With `check` it first compares them. Returns how many are wrong. */
 static int64_t visit(int id, const dpar_layout *l, int32_t rank, uint32_t *local, int check)
 {
     dpar_box_cursor cursor;
@@ -210,7 +221,7 @@ static uint32_t *room(int64_t elements)
 {
     uint32_t *p = (uint32_t *)malloc((size_t)(elements > 0 ? elements : 1) * sizeof(uint32_t));
     if (p == NULL) {
-        fail("memory", "not enough: try a larger --shrink");
+        fail("memory", "not enough for a tensor: raise --shrink");
     }
     return p;
 }
@@ -230,13 +241,13 @@ static double write_all(void)
                 (void)visit(i, l, rank, local, 0);
             }
             if (fwrite(local, sizeof *local, (size_t)n, f) != (size_t)n) {
-                fail("writing", "the disk is full?");
+                fail(list[i].name, "cannot be written: the disk may be full");
             }
             bytes += 4.0 * (double)n;
             free(local);
         }
         if (fclose(f) != 0) {
-            fail("writing", "the disk is full?");
+            fail("a file", "cannot be written: the disk may be full");
         }
     }
     return bytes;
@@ -254,8 +265,8 @@ static int64_t file_offset(int i, int32_t rank)
     return at;
 }
 
-/* One box from a file into a local array; rows that follow one another on both sides are one read.
- */
+/* Reads one box from a file into a local array. Rows that are contiguous on both sides are read
+ * together. Returns the number of reads. */
 static int64_t read_box(const dpar_transfer *t, FILE *f, int64_t base, const int64_t *there,
                         uint32_t *local, const int64_t *here)
 {
@@ -267,11 +278,12 @@ static int64_t read_box(const dpar_transfer *t, FILE *f, int64_t base, const int
         width *= rows;
         rows = 1;
     }
-    for (i = 0; i < rows; i++, reads++) {
+    for (i = 0; i < rows; i++) {
         if (fseek(f, (long)(4 * (base + from + i * there[0])), SEEK_SET) != 0 ||
             fread(local + to + i * here[0], 4, (size_t)width, f) != (size_t)width) {
-            fail("reading", "a file is shorter than its layout says");
+            fail("reading", "a file is shorter than its layout");
         }
+        reads++;
     }
     return reads;
 }
@@ -289,7 +301,7 @@ static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
     uint32_t *local = room(dpar_layout_count(&list[i].wanted, rank));
     if (dpar_redistribute_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_TRANSFER_RECV,
                                 DPAR_REDISTRIBUTE_PRIMARY) != DPAR_OK) {
-        fail(list[i].name, "its two layouts are of different arrays");
+        fail(list[i].name, "its two layouts belong to different arrays");
     }
     dpar_layout_strides(&list[i].wanted, rank, NULL, here);
     while (dpar_redistribute_next(&w, &t)) {
@@ -321,10 +333,10 @@ static void read_all(tally *sum)
     }
 }
 
-/* ---- what a careful reader checks first --------------------------------------------------------
+/* ---- a check before reading --------------------------------------------------------------------
  */
 
-/* The boxes that were saved cover each tensor once. */
+/* Checks that the boxes that were saved cover each tensor exactly once. */
 static void check_saved(void)
 {
     dpar_box box[WRITERS];
@@ -332,7 +344,8 @@ static void check_saved(void)
     dpar_why why;
     int i;
     for (i = 0; i < tensors; i++) {
-        for (rank = 0, n = 0; rank < WRITERS; rank++) {
+        n = 0;
+        for (rank = 0; rank < WRITERS; rank++) {
             dpar_box_cursor cursor;
             memset(&cursor, 0, sizeof cursor);
             if (dpar_layout_is_primary(&list[i].saved, rank) &&
@@ -371,7 +384,7 @@ static void print_plan(const tally *sum)
     }
 }
 
-/* Who owns what of a tensor: its boxes in a unit square, a colour a rank. */
+/* Draws the boxes of a tensor in a square, with a colour for each rank. */
 static void draw(FILE *f, const tensor *t, const dpar_layout *l, int32_t ranks, double x, double y)
 {
     int32_t rank;
@@ -448,7 +461,7 @@ int main(int argc, char **argv)
     }
     printf("Llama-3-8B, %d tensors, shapes / %d: %.1f million elements\n", tensors, (int)shrink,
            elements * 1e-6);
-    if (svg != NULL) { /* before the work: a picture that cannot be written says so at once */
+    if (svg != NULL) { /* first, so that a wrong file name is reported at once */
         picture(svg);
     }
     writing = 1;

@@ -20,42 +20,45 @@
  *     dh/dt = -div(h u, h v)    du/dt = w v - grad_x B    dv/dt = -w u - grad_y B
  *     w = f + curl              B = g (h + ground) + (u^2 + v^2) / 2 - damping * div(u, v)
  *
- * Mass leaves a cell through a face and enters the next. w v and w u are products of averages, as
- * in the scheme of Sadourny (1975) that conserves enstrophy (his has (f + curl) / h and h u, with
- * which the errors below are 1.7 to 3 times as large). Averages of products would conserve energy,
- * but let it run into waves of two cells: with them case 5 blew up on day 90 on 48 rows, 270 on 24.
- * With these it does so too, later (after day 200 on 24 and 37 rows), unless divergence is damped
- * where it changes from cell to cell (--damping; flow in balance has next to none). Steps in the
- * three stages of Wicker and Skamarock (2002): 1/3, 1/2, 1.
+ * Mass that leaves a cell through a face enters the next cell, so that the total is conserved. w v
+ * and w u are products of averages, as in the scheme of Sadourny (1975) that conserves enstrophy
+ * (his has (f + curl) / h and h u, with which the errors below are 1.7 to 3 times as large).
+ * Averages of products would conserve energy, but it accumulates in waves of two cells: with them
+ * case 5 blew up on day 90 on 48 rows, and on day 270 on 24. With products of averages it also
+ * does, later (after day 200 on 24 and 37 rows), unless divergence that changes from cell to cell
+ * is damped (--damping; balanced flow has almost none). A step has the three stages of Wicker and
+ * Skamarock (2002): 1/3, 1/2, 1.
  *
- * The poles. No cap is cut off: the polar faces have length 0, nothing passes them. But cells get
- * narrow there, and a wave that crosses one in less than a step makes the scheme unstable. So where
- * cells are narrower than half their height, tendencies are filtered along longitude: averaged with
- * weights that fall to both sides like a roof, what two averages over 2 m + 1 cells give, which are
- * about as wide everywhere. That slows short waves down as larger cells would, leaves alone what is
- * in balance, and needs a halo that is wide in longitude (16 cells of 100) in place of Fourier
- * transforms of whole circles. Averages keep the mass. On the last circle even wave number 1 is
- * slowed down, by 8 %.
+ * The poles. No cap is cut off: the polar faces have length 0, so that nothing flows through them.
+ * But cells become narrow there, and a wave that crosses one in less than a step makes the scheme
+ * unstable. Where cells are narrower than half their height, tendencies are therefore filtered
+ * along longitude: averaged with weights that decrease linearly to both sides, which is the same as
+ * two averages over 2 m + 1 cells, about as wide everywhere. This slows short waves down as larger
+ * cells would, and does not change balanced flow. It needs a halo that is wide in longitude (16
+ * cells of 100), but no Fourier transforms of whole circles. Averages conserve the mass. On the
+ * last circle even wave number 1 is slowed down, by 8 %.
  *
- * How good it is. Case 2, error of h on 64 rows after 5 days (l2), flow at 0, 45, 60 and 90
- * degrees: 8.0e-6, 5.6e-4, 3.8e-4, 1.1e-4, second order. Most of it comes from the poles. The
- * averages of v for u weigh circles by their lengths: d from a pole, with cells of size s, they are
- * s^2 / 4d of the slope off, which is first order on the last circle; and w multiplies them, which
- * is small at the poles if the flow passes right over them. Equal weights give 4.2e-4 at 45
- * degrees, but 1.3e-4 at 90, and 20 times the drift of energy. Case 5 has no exact solution. On day
- * 15 the surface is between 5041 and 5942 m on 64 rows, 5033 and 5954 m on 192 (undamped), from
- * which 64 rows differ by 2.1e-3 (l2), 32 by 7.3e-3. A published one to compare: DWD's GME differs
- * from a spectral model by 1.4e-3 with 10242 points, 0.7e-3 with 40962 (icon.enes.org/swm/gmeswm).
- * Energy falls by 2.6e-5 in these 15 days on 64 rows, by 1.0e-3 in 200; motion had 4.6e-3 of it in
- * the beginning. What is wrong in long runs: the wind around a pole. The cap within the last circle
- * takes part with the vorticity of the circle around it (its own is a sum over all ranks), so
- * nothing holds its spin: 48 m/s on day 160 on 48 rows, 16 on the next circle.
+ * Accuracy. Case 2: the error of h on 64 rows after 5 days (l2), for flow at 0, 45, 60 and 90
+ * degrees, is 8.0e-6, 5.6e-4, 3.8e-4 and 1.1e-4, second order. Most of it comes from the poles. The
+ * averages of v for u weight circles by their lengths: at distance d from a pole, with cells of
+ * size s, they are wrong by s^2 / 4d of the slope, which is first order on the last circle. They
+ * are multiplied by w, which is small at the poles if the flow passes directly over them. Equal
+ * weights give 4.2e-4 at 45 degrees, but 1.3e-4 at 90, and 20 times the drift of energy. Case 5 has
+ * no exact solution. On day 15 the surface is between 5041 and 5942 m on 64 rows, and between 5033
+ * and 5954 m on 192 (undamped), from which 64 rows differ by 2.1e-3 (l2) and 32 rows by 7.3e-3. A
+ * published result to compare: DWD's GME differs from a spectral model by 1.4e-3 with 10242 points,
+ * and 0.7e-3 with 40962 (icon.enes.org/swm/gmeswm). Energy falls by 2.6e-5 in these 15 days on 64
+ * rows, and by 1.0e-3 in 200; motion had 4.6e-3 of it in the beginning. In long runs the wind
+ * around a pole is wrong. The cap within the last circle has the vorticity of the circle around it
+ * (its own would be a sum over all ranks), so that nothing limits its rotation: 48 m/s on day 160
+ * on 48 rows, 16 on the next circle.
  *
- * The same bits on any number of ranks, also after a restart on another: every cell is computed by
- * the same expressions from the same numbers, and sums over the globe are made of integers. Files
- * are written by all ranks, each its part: several nodes need a file system in common.
+ * The bits are the same on any number of ranks, also after a restart on another number, because
+ * every cell is computed by the same expressions from the same numbers, and sums over the globe are
+ * sums of integers. All ranks write their parts of a file, so that several nodes need a common file
+ * system.
  *
- * On GPUs: shallow_water.cu, which includes this file and runs its circles as kernels.
+ * On GPUs use shallow_water.cu, which includes this file and runs its circles as kernels.
  *
  * Exit code: 0 fine, 1 an error on the way, 2 bad input (one sentence on stderr). */
 #include "dpar_halo.h"
@@ -103,18 +106,18 @@ static const char help[] =
 #endif
 
 #ifndef ON_GPU   /* shallow_water.cu defines it, and */
-#define ANYWHERE /* what a function needs that runs on the host and on a device */
+#define ANYWHERE /* the attributes of functions that run on the host and on a device */
 #endif
-#define NARROW 0.5 /* of a cell's height: the least width that waves may see */
+#define NARROW 0.5 /* of a cell's height: cells that are narrower are filtered to this width */
 #define PI 3.14159265358979323846
-#define RADIUS 6.37122e6 /* m; these three from Williamson et al. */
+#define RADIUS 6.37122e6 /* m; this and the next two are from Williamson et al. */
 #define OMEGA 7.292e-5   /* 1/s */
 #define GRAVITY 9.80616  /* m/s^2 */
 
 enum { H, U, V, FIELDS }; /* the state */
 enum { HEAD = 8 };        /* numbers before the fields of a checkpoint */
-enum { ARRAYS = 18 };     /* of a layer */
-enum { RIMS = 4 };        /* boxes around the core at most */
+enum { ARRAYS = 18 };     /* arrays of a layer */
+enum { RIMS = 4 };        /* the most boxes of cells that need the halo */
 
 typedef struct settings {
     double test, rows, ranks, every, alpha, days, damping; /* every: hours; alpha: degrees */
@@ -129,21 +132,22 @@ typedef struct settings {
 typedef struct circle {
     double width, edge;           /* cos(latitude) */
     double damping;               /* m^2/s */
-    int64_t near, edge_near, far; /* how far filters reach: here, and on the circles beside too */
+    int64_t near, edge_near, far; /* how many cells filters reach: of cells, of faces, and the
+                                     most of this circle and its neighbours */
 } circle;
 
-/* What the physics of a rank reads and writes. All arrays are alike: cell (j, i) is at(a, j, i),
- * its u and v lie there too. */
+/* The arrays of a rank's physics. All have the same shape: cell (j, i) is at(a, j, i), and so are
+ * its u and v. */
 typedef struct layer {
-    int64_t rows, pitch, lo[2]; /* pitch: from row to row; lo: the first that the arrays hold */
-    double size;                /* of a cell, both ways, in radians */
+    int64_t rows, pitch, lo[2]; /* pitch: from row to row; lo: the first row and column stored */
+    double size;                /* of a cell, in both directions, in radians */
     const circle *row;
-    double *state[3][FIELDS], *trend[FIELDS]; /* now and the stages beside it; tendencies */
+    double *state[3][FIELDS], *trend[FIELDS]; /* the state and two stages; tendencies */
     double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
 } layer;
 
-/* What a rank has. `seen`: the state, the ground and the rotation for the host, which are those of
- * `air` itself or, where that is in a device's memory, a copy. */
+/* A rank. `seen` has the state, the ground and the rotation for the host: the arrays of `air`
+ * itself, or a copy of them if those are in a device's memory. */
 typedef struct planet {
     dpar_comm *c;
     const settings *s;
@@ -151,11 +155,11 @@ typedef struct planet {
     double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
     circle *row;
     dpar_halo points[FIELDS];
-    dpar_box own[FIELDS], box; /* box: what the arrays hold */
+    dpar_box own[FIELDS], box; /* box: the cells that the arrays hold */
     layer air, seen;
     dpar_halo_plan *exchange;
     void *memory;
-    const char *trouble; /* with a file; NULL: none */
+    const char *trouble; /* why a file could not be written, or NULL */
     dpar_why why;
 } planet;
 
@@ -164,7 +168,8 @@ typedef struct result {
     double low, high;                  /* of the surface, m */
 } result;
 
-/* ---- mathematics, since nobody links -lm ----------------------------------------------------- */
+/* ---- mathematics, so that -lm is not needed ---------------------------------------------------
+ */
 
 static double sine(double x)
 {
@@ -196,7 +201,7 @@ static double root(double x)
     return x > 0 ? r : 0;
 }
 
-/* Of 1 <= x. */
+/* The logarithm of x >= 1. */
 static double log_2(double x)
 {
     double bit = 0.5, sum = 0;
@@ -211,7 +216,8 @@ static double log_2(double x)
     return sum;
 }
 
-/* Sums in 2^-30ths and 2^-62ths: exact, in any order. What is not finite becomes a large one. */
+/* Adds x to a sum of integers, in units of 2^-30 and 2^-62, so that the order does not matter. A
+ * value that is not finite, or too large, becomes 64. */
 static void add(int64_t sum[2], double x)
 {
     const double scaled = (x > -16 && x < 16 ? x : 64) * 1073741824.0;
@@ -251,11 +257,12 @@ static ANYWHERE double divergence(const layer *a, int from, int64_t j, int64_t k
     return through / (a->row[j].width * a->size * RADIUS);
 }
 
-/* The following three are of one circle, j; a thread does every `threads`-th of its cells, on the
- * host one all of them. */
+/* The following three functions process one circle, j. A thread has every `threads`-th of its
+ * cells; on the host one thread has all. */
 
-/* Fluxes, vorticity and B (less what damps divergence) of a state, as far as the tendencies in a
- * box of cells ask for them: on the circles from the one south of it to the one north of it. */
+/* Computes fluxes, vorticity and B (with the damping of divergence) of a state, as far as the
+ * tendencies in a box of cells need them: on the circles from the one south to the one north of it.
+ */
 static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int64_t j,
                               int64_t thread, int64_t threads)
 {
@@ -273,7 +280,7 @@ static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int
                 bernoulli(a, from, j, k) - a->row[j].damping * divergence(a, from, j, k);
         }
     }
-    /* not at the poles, where both stay 0 */
+    /* Not at the poles, where both stay 0. */
     if (j >= larger(box->lo[0], 1) && j < a->rows) {
         const double south = a->row[j - 1].width, north = a->row[j].width, edge = a->row[j].edge;
         end = at(a, j, box->hi[1] + a->row[j].far);
@@ -287,8 +294,8 @@ static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int
     }
 }
 
-/* Tendencies of the state that was diagnosed, in a box of cells and as far around as filters
- * reach. */
+/* Computes the tendencies of the state that was diagnosed, in a box of cells and as far around it
+ * as filters reach. */
 static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t j, int64_t thread,
                           int64_t threads)
 {
@@ -298,7 +305,7 @@ static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t
     const double below = a->row[j].edge / a->row[j].width;
     const double above = a->row[j + 1].edge / a->row[j].width;
     const int64_t P = a->pitch;
-    /* a pole has the vorticity of the circle around it */
+    /* A pole has the vorticity of the circle around it. */
     const int64_t south = j > 0 ? 0 : P, north = j < a->rows - 1 ? P : 0;
     int64_t k, end = at(a, j, box->hi[1] + a->row[j].near);
     for (k = at(a, j, box->lo[1] - a->row[j].near) + thread; k < end; k += threads) {
@@ -313,7 +320,7 @@ static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t
     }
 }
 
-/* to = base + dt * tendency, filtered near the poles, in a box of cells. */
+/* Computes to = base + dt * tendency, filtered near the poles, in a box of cells. */
 static ANYWHERE void advance(const layer *a, int base, int to, double dt, const dpar_box *box,
                              int64_t j, int64_t thread, int64_t threads)
 {
@@ -334,9 +341,10 @@ static ANYWHERE void advance(const layer *a, int base, int to, double dt, const 
     }
 }
 
-/* ---- where it is computed -------------------------------------------------------------------- */
+/* ---- the memory in which it is computed -------------------------------------------------------
+ */
 
-/* The arrays, the first of them one behind the other in `memory`. */
+/* Places the first `arrays` arrays one after the other in `memory`. */
 static void lay(layer *a, int arrays, void *memory, int64_t size)
 {
     double **const place[ARRAYS] = {
@@ -350,7 +358,7 @@ static void lay(layer *a, int arrays, void *memory, int64_t size)
     }
 }
 
-/* These are of the host's memory; shallow_water.cu has those of a device. */
+/* These functions are for host memory. shallow_water.cu has those for a device. */
 #ifdef ON_GPU
 static dpar_status open_air(planet *p);
 static void close_air(planet *p);
@@ -358,7 +366,7 @@ static void show(planet *p);
 static void look(planet *p);
 static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt);
 #else
-/* Arrays that other ranks reach, zeros. */
+/* Allocates the arrays, zeroed, in memory that other ranks can read directly. */
 static dpar_status open_air(planet *p)
 {
     const int64_t size = dpar_box_volume(&p->box);
@@ -375,7 +383,8 @@ static void close_air(planet *p)
     dpar_comm_release(p->c, p->memory);
 }
 
-/* What the host wrote into `seen` goes to `air`; the state now comes from there. */
+/* show copies what the host wrote into `seen` to `air`, and look copies the state back. Here both
+ * are the same memory. */
 static void show(planet *p)
 {
     (void)p;
@@ -386,7 +395,7 @@ static void look(planet *p)
     (void)p;
 }
 
-/* Tendencies of state `from` in n boxes, and what they make of `base`. */
+/* Advances `base` by the tendencies of the state `from`, in n boxes. */
 static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
 {
     const layer *a = &p->air;
@@ -416,7 +425,7 @@ static dpar_status begin(planet *p, int from)
     return st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
 }
 
-/* One stage: the core while halos travel, the rim when they are there. */
+/* Runs one stage: the cells that do not need the halo during the exchange, then the others. */
 static dpar_status stage(planet *p, int base, int from, int to, double dt)
 {
     dpar_box core, rim[RIMS];
@@ -425,7 +434,9 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
     if (st == DPAR_OK && dpar_halo_interior(&p->points[H], p->c->rank, &core)) {
         compute(p, &core, 1, base, from, to, dt);
     }
-    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_end(p->exchange);
+    }
     while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
         n++;
     }
@@ -438,13 +449,15 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
 static dpar_status step(planet *p)
 {
     dpar_status st = stage(p, 0, 0, 1, p->dt / 3);
-    st = st == DPAR_OK ? stage(p, 0, 1, 2, p->dt / 2) : st;
+    if (st == DPAR_OK) {
+        st = stage(p, 0, 1, 2, p->dt / 2);
+    }
     return st == DPAR_OK ? stage(p, 0, 2, 0, p->dt) : st;
 }
 
 /* ---- the cases ------------------------------------------------------------------------------- */
 
-/* sin of the latitude in the tilted coordinates in which the flow is zonal. */
+/* The sine of the latitude in the tilted coordinates in which the flow is zonal. */
 static double tilted(const planet *p, double latitude, double longitude)
 {
     const double a = p->s->alpha * (PI / 180);
@@ -471,7 +484,7 @@ static double south_of(const planet *p, int64_t j)
     return ((double)j - 0.5 * (double)p->rows) * p->size;
 }
 
-/* Ground, rotation and the first state, in halos too. */
+/* Sets the ground, the rotation and the first state, also in halos. */
 static void fill(planet *p)
 {
     const double a = p->s->alpha * (PI / 180);
@@ -493,7 +506,8 @@ static void fill(planet *p)
     }
 }
 
-/* Mass, energy, and how far the surface is from where it began: in case 2 it should stay. */
+/* Computes mass, energy, and the difference of the surface from the beginning, which in case 2 is
+ * the error. */
 static dpar_status measure(planet *p, result *r)
 {
     enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
@@ -501,7 +515,9 @@ static dpar_status measure(planet *p, result *r)
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
     const layer *a = &p->seen;
     dpar_status st = begin(p, 0);
-    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_end(p->exchange);
+    }
     if (st == DPAR_OK) {
         look(p);
     }
@@ -526,8 +542,12 @@ static dpar_status measure(planet *p, result *r)
             mine[2] = -surface > mine[2] ? -surface : mine[2];
         }
     }
-    st = st == DPAR_OK ? dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL) : st;
-    st = st == DPAR_OK ? dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL);
+    }
     if (st == DPAR_OK) {
         r->mass = value(all[MASS]);
         r->energy = value(all[ENERGY]);
@@ -542,14 +562,16 @@ static dpar_status measure(planet *p, result *r)
 
 /* ---- the grid -------------------------------------------------------------------------------- */
 
-/* The roof of two boxes of 2 m + 1 cells reaches 2 m: so many that they are as wide as NARROW. */
+/* How many cells the filter reaches to each side, 2 m, so that its averages over 2 m + 1 cells are
+ * as wide as NARROW. */
 static int64_t roof(double width)
 {
     return width > 0 && width < NARROW ? (int64_t)(NARROW / width / 2 + 0.5) * 2 : 0;
 }
 
-/* Scales of the case and the step: of 1.73, the stages' limit on the imaginary axis, for waves both
- * ways and winds of the case, a part; whole steps an hour. */
+/* Sets the scales of the case and the time step: below 1.73, the limit of the stages on the
+ * imaginary axis, for gravity waves in both directions and the winds of the case, and a whole
+ * number of steps in an hour. */
 static void scale(planet *p, const settings *s)
 {
     double fast;
@@ -564,7 +586,7 @@ static void scale(planet *p, const settings *s)
     p->dt = 3600.0 / (double)p->per_hour;
 }
 
-/* The circles. Returns the width of the halo. */
+/* Computes the circles. Returns the width of the halo. */
 static int64_t survey(planet *p)
 {
     const double size = p->size * RADIUS;
@@ -576,7 +598,7 @@ static int64_t survey(planet *p)
         wide = p->row[j].width < NARROW ? p->row[j].width / NARROW : 1;
         p->row[j].damping = p->s->damping * wide * wide * size * size / p->dt;
         p->row[j].near = roof(p->row[j].width);
-        p->row[j].edge_near = roof(p->row[j].edge); /* no more than that of the cells poleward */
+        p->row[j].edge_near = roof(p->row[j].edge); /* at most that of the cells poleward of it */
     }
     for (j = 0; j <= p->rows; j++) {
         for (n = larger(j - 1, 0); n <= j + 1 && n <= p->rows; n++) {
@@ -587,7 +609,7 @@ static int64_t survey(planet *p)
     return reach + 1;
 }
 
-/* Who has which cells: blocks as even as they can be, halos of `reach` along the circles. */
+/* Distributes the cells in blocks as even as possible, with halos of `reach` along the circles. */
 static dpar_status cut(planet *p, int64_t reach)
 {
     const int64_t extent[2] = {p->rows, p->columns};
@@ -600,7 +622,9 @@ static dpar_status cut(planet *p, int64_t reach)
     placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_SPLIT_EVEN, 0);
     memset(&h, 0, sizeof h);
-    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
+    if (st == DPAR_OK) {
+        st = dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why);
+    }
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = 1;
     h.low[1] = h.high[1] = reach;
@@ -622,7 +646,7 @@ static dpar_status cut(planet *p, int64_t reach)
     return st;
 }
 
-/* Memory, and one exchange for all three fields. */
+/* Allocates memory and plans one exchange for all three fields. */
 static dpar_status plan(planet *p)
 {
     dpar_halo_field field[FIELDS];
@@ -637,7 +661,7 @@ static dpar_status plan(planet *p)
         field[n].halo = &p->points[n];
         field[n].type = DPAR_F64;
         field[n].data = p->air.state[0][n];
-        field[n].mem = p->c->mem; /* who packs: a device, where one computes */
+        field[n].mem = p->c->mem; /* packs in a device's memory, if that is used */
         field[n].stride[0] = p->air.pitch;
         field[n].stride[1] = 1;
         field[n].first[0] = p->own[n].lo[0] - p->box.lo[0];
@@ -651,6 +675,7 @@ static dpar_status plan(planet *p)
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
 
+/* True, after a message, if st is an error. */
 static int failed(const planet *p, dpar_status st)
 {
     if (st != DPAR_OK) {
@@ -660,21 +685,22 @@ static int failed(const planet *p, dpar_status st)
     return st != DPAR_OK;
 }
 
-/* Did it go wrong on any rank? */
+/* True if `bad` is set on any rank. Collective. */
 static int anyone(dpar_comm *c, int bad)
 {
     int32_t mine = bad, all = 0;
     return dpar_all_reduce(c, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
 }
 
-/* Is something there that is no regular file? A pipe may wait for ever, a device be lost. */
+/* True if the name is of something that exists and is no regular file. Opening a pipe could wait
+ * for ever, and writing could destroy a device's data. */
 static int special(const char *name)
 {
     struct stat there;
     return stat(name, &there) == 0 && !S_ISREG(there.st_mode);
 }
 
-/* Can the file be made in the end? Nothing is left of the trial. */
+/* True, with errno, if the file cannot be created. Removes what the trial created. */
 static int cannot_create(const char *name)
 {
     char part[1100];
@@ -697,13 +723,14 @@ static int cannot_create(const char *name)
     return 0;
 }
 
-/* A file with its head, under another name until all have written. */
+/* Creates a file with its head, under another name until all ranks have written. NULL on failure.
+ * Collective. */
 static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
 {
     char part[1100];
     FILE *file = NULL;
     snprintf(part, sizeof part, "%s.part", name);
-    p->trouble = special(name) || special(part) ? "what is there is no regular file" : NULL;
+    p->trouble = special(name) || special(part) ? "it exists and is no regular file" : NULL;
     if (p->c->rank == 0 && p->trouble == NULL) {
         file = fopen(part, "wb");
         p->trouble = file == NULL ? strerror(errno) : NULL;
@@ -720,6 +747,8 @@ static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
     return p->c->rank == 0 ? file : fopen(part, "r+b");
 }
 
+/* Closes a file, and renames it if all ranks have written their parts. Returns 1, after a message,
+ * on failure. Collective. */
 static int finish(planet *p, FILE *file, int bad, const char *name)
 {
     char part[1100];
@@ -730,7 +759,7 @@ static int finish(planet *p, FILE *file, int bad, const char *name)
     }
     bad = anyone(p->c, mine);
     if (p->c->rank == 0 && (bad || rename(part, name) != 0)) {
-        const char *another = bad ? "another rank's part" : strerror(errno);
+        const char *another = bad ? "another rank failed to write its part" : strerror(errno);
         fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name,
                 p->trouble != NULL ? p->trouble : another);
         if (file != NULL) {
@@ -741,7 +770,8 @@ static int finish(planet *p, FILE *file, int bad, const char *name)
     return anyone(p->c, bad);
 }
 
-/* This rank's rows of all fields, from or to their places in a checkpoint. */
+/* Reads or writes this rank's rows of all fields at their places in a checkpoint. Returns 1 on
+ * failure. */
 static int move_rows(planet *p, FILE *file, int writes)
 {
     int64_t j;
@@ -760,7 +790,8 @@ static int move_rows(planet *p, FILE *file, int writes)
     return bad;
 }
 
-/* Mixes 8 bytes with their place: the sum over a state tells states apart, in any order. */
+/* A hash of 8 bytes and their place. The sum over a state is a checksum that does not depend on the
+ * order. */
 static uint64_t mix(const void *number, int64_t place)
 {
     uint64_t x;
@@ -787,7 +818,7 @@ static uint64_t checksum(planet *p)
     return all;
 }
 
-/* The numbers before the fields, the last of them a checksum of all. */
+/* Sets the last number of the head to the checksum of the head and of all fields. */
 static void seal(int64_t *head, uint64_t sum)
 {
     int n;
@@ -799,7 +830,7 @@ static void seal(int64_t *head, uint64_t sum)
 
 static int save(planet *p, int64_t step_now, uint64_t sum)
 {
-    int64_t head[HEAD] = {0, 1, 0, 0, 0, 0, 0, 0}; /* 1: reads otherwise where bytes are swapped */
+    int64_t head[HEAD] = {0, 1, 0, 0, 0, 0, 0, 0}; /* the 1 reveals another byte order */
     FILE *file;
     memcpy(head, "dpar-sw2", 8);
     head[2] = (int64_t)p->s->test;
@@ -812,14 +843,15 @@ static int save(planet *p, int64_t step_now, uint64_t sum)
     return finish(p, file, move_rows(p, file, 1), p->s->save);
 }
 
-/* Reads the head, and all that follows to see whether it is whole. */
+/* Reads the head of a checkpoint into the settings, and all numbers to check that it is whole.
+ * Returns 2 after a message, otherwise 0. */
 static int inspect(settings *s, FILE *file)
 {
     int64_t head[HEAD], number, sealed, n, points;
     uint64_t sum = 0;
     char text[160];
     if (fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-sw2", 8) != 0 || head[1] != 1) {
-        return complain("not a checkpoint of this program and kind of machine:", s->resume);
+        return complain("not a checkpoint of this program and byte order:", s->resume);
     }
     points = head[3] >= 8 && head[3] <= 4096 ? 2 * head[3] * (3 * head[3] + 1) : 0;
     for (n = 0; n < points && fread(&number, 8, 1, file) == 1; n++) {
@@ -840,7 +872,8 @@ static int inspect(settings *s, FILE *file)
     return 0;
 }
 
-/* Height of the surface as colour, every other 50 m darker, the mountain too. */
+/* The colour of a cell: the height of the surface, with every other 50 m darker. The mountain is
+ * darker, too. */
 static void colour(const planet *p, int64_t k, unsigned char *rgb)
 {
     static const double stop[5][3] = {
@@ -848,7 +881,7 @@ static void colour(const planet *p, int64_t k, unsigned char *rgb)
     const double low = p->s->test > 2 ? 5000 : 1000, high = p->s->test > 2 ? 6000 : 3000;
     const double height = p->seen.state[0][H][k] + p->seen.ground[k],
                  t = (height - low) / (high - low) * 4;
-    const double within = t > 0 ? t < 3.999 ? t : 3.999 : 0;
+    const double below = t < 3.999 ? t : 3.999, within = t > 0 ? below : 0;
     const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
     int c;
     for (c = 0; c < 3; c++) {
@@ -857,7 +890,7 @@ static void colour(const planet *p, int64_t k, unsigned char *rgb)
     }
 }
 
-/* A frame, north on top. */
+/* Writes a picture, with north at the top. All ranks write their parts. */
 static int paint(planet *p, int64_t hour)
 {
     const dpar_box *own = &p->own[H];
@@ -893,7 +926,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One line that is written over, a few times a second. */
+/* Updates the progress line on stderr, a few times a second. */
 static void progress(const planet *p, int64_t n, int64_t all, double began)
 {
     static double last;
@@ -908,7 +941,7 @@ static void progress(const planet *p, int64_t n, int64_t all, double began)
     }
 }
 
-/* What is due every so many hours and at the end. */
+/* Prints and writes everything that is due now. Returns 1, after a message, on failure. */
 static int report(planet *p, const result *first, result *r, int64_t n)
 {
     uint64_t sum;
@@ -919,7 +952,7 @@ static int report(planet *p, const result *first, result *r, int64_t n)
     r->mass = r->mass / first->mass - 1;
     r->energy = r->energy / first->energy - 1;
     if (!(r->mass > -1e-9 && r->mass < 1e-9)) {
-        return p->c->rank == 0 ? complain("the flow has blown up", NULL) : 1;
+        return p->c->rank == 0 ? complain("the flow has blown up: raise --damping", NULL) : 1;
     }
     if (p->c->rank == 0 && !p->s->table) {
         printf("day %6.2f: mass %+.1e, energy %+.1e, ", (double)n * p->dt / 86400, r->mass,
@@ -934,7 +967,7 @@ static int report(planet *p, const result *first, result *r, int64_t n)
            (p->s->frames != NULL && paint(p, n / p->per_hour));
 }
 
-/* From the first state, or the checkpoint's, to the end. */
+/* Runs from the first state, or that of the checkpoint, to the end. */
 static int go(planet *p, result *r)
 {
     const int64_t all = (int64_t)(p->s->days * 86400 / p->dt + 0.5);
@@ -949,7 +982,7 @@ static int go(planet *p, result *r)
         return 1;
     }
     if (anyone(p->c, p->s->resume != NULL && move_rows(p, file, 0))) {
-        return p->c->rank == 0 ? complain("the checkpoint cannot be read", NULL) : 1;
+        return p->c->rank == 0 ? complain("the checkpoint cannot be read:", p->s->resume) : 1;
     }
     show(p);
     if (file != NULL) {
@@ -963,7 +996,8 @@ static int go(planet *p, result *r)
     if (p->s->frames != NULL && n == 0 && paint(p, 0)) {
         return 1;
     }
-    for (began = now();; n++) {
+    began = now();
+    for (;; n++) {
         if (n > p->s->step && speaks && p->s->progress) {
             progress(p, n, all, began);
         }
@@ -1003,7 +1037,7 @@ static int simulate(dpar_comm *c, const settings *s, result *r)
     p.row = (circle *)calloc((size_t)p.rows + 1, sizeof *p.row);
     if (anyone(c, p.row == NULL)) {
         free(p.row);
-        return complain("no memory", NULL);
+        return complain("no memory for the circles of cells", NULL);
     }
     bad = failed(&p, cut(&p, survey(&p))) || failed(&p, plan(&p)) || go(&p, r);
     if (!bad) {
@@ -1014,7 +1048,7 @@ static int simulate(dpar_comm *c, const settings *s, result *r)
     return bad;
 }
 
-/* Case 2 on three grids: how fast the error falls. */
+/* Runs case 2 on three grids, and prints how fast the error falls. */
 static int table(dpar_comm *c, settings s)
 {
     const double last = s.rows;
@@ -1049,7 +1083,7 @@ static int planet_main(dpar_comm *c, void *arg)
     result r;
     const int bad = s->table ? table(c, *s) : simulate(c, s, &r);
     if (c->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "shallow_water: the results could not be written\n");
+        fprintf(stderr, "shallow_water: the results could not be written to standard output\n");
         return 1;
     }
     return bad;
@@ -1057,7 +1091,7 @@ static int planet_main(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* -1: go on; else the exit code. */
+/* Reads the command line. Returns -1 to continue, otherwise the exit code. */
 static int read_words(int argc, char **argv, settings *s)
 {
     const option list[] = {{"--case", OPTION_WHOLE, &s->test, 2, 5},
@@ -1076,7 +1110,8 @@ static int read_words(int argc, char **argv, settings *s)
     return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
-/* What the options and the checkpoint say together. */
+/* Checks the options, together with those of the checkpoint. Returns 2 after a message, otherwise
+ * 0. */
 static int settle(settings *s)
 {
     FILE *file;
@@ -1088,14 +1123,15 @@ static int settle(settings *s)
         return complain("--save takes a regular file, not", s->save);
     }
     if (s->save != NULL && cannot_create(s->save)) {
-        return complain(errno == EINVAL ? "--save: what is there is no regular file:"
+        return complain(errno == EINVAL ? "--save: it exists and is no regular file:"
                                         : strerror(errno),
                         s->save);
     }
     file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
     if (s->resume != NULL &&
         (s->test > 0 || s->rows > 0 || s->alpha >= 0 || s->damping >= 0 || s->table)) {
-        return complain("--resume brings its own --case, --rows, --alpha and --damping, no --table",
+        return complain("--resume takes --case, --rows, --alpha and --damping from the file, and "
+                        "allows no --table",
                         NULL);
     }
     if (s->resume != NULL && (file == NULL || inspect(s, file))) {
@@ -1109,22 +1145,24 @@ static int settle(settings *s)
         fclose(file);
     }
     if (s->test > 2 && (s->test < 5 || s->table)) {
-        return complain(s->table ? "--table is of case 2" : "there are --case 2 and --case 5",
-                        NULL);
+        return complain(s->table ? "--table needs --case 2" : "--case takes 2 or 5", NULL);
     }
     if (s->table && ((int)s->rows % 4 != 0 || s->rows < 32)) {
-        return complain("--table halves --rows twice: 32 or more, divisible by 4", NULL);
+        return complain("--table halves --rows twice: it must be 32 or more, and divisible by 4",
+                        NULL);
     }
     if (s->table && (s->save != NULL || s->frames != NULL || s->every > 0)) {
-        return complain("--table writes no files and no reports", NULL);
+        return complain("--table allows no --save, --frames or --every", NULL);
     }
     scale(&p, s);
-    return (double)s->step > s->days * 86400 / p.dt
-               ? complain("--days ends before the checkpoint", NULL)
-               : 0;
+    if ((double)s->step > s->days * 86400 / p.dt) {
+        return complain("--days ends before the checkpoint: raise it", NULL);
+    }
+    return 0;
 }
 
-/* Blocks for so many ranks: as given, or with the least to exchange. */
+/* Divides the grid into blocks for so many ranks: as --grid says, or with the least to exchange.
+ * Returns 2 after a message, otherwise 0. */
 static int divide(settings *s, int32_t ranks)
 {
     const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
@@ -1141,12 +1179,14 @@ static int divide(settings *s, int32_t ranks)
     grid.periodic = 2;
     if (s->grid != NULL && (sscanf(s->grid, "%2dx%2d%n", &a, &b, &end) != 2 || s->grid[end] != 0 ||
                             a < 1 || b < 1 || a * b != ranks)) {
-        return complain("--grid takes AxB, their product the number of ranks, not", s->grid);
+        return complain("--grid takes AxB with A times B ranks, not", s->grid);
     }
     s->parts[0] = a;
     s->parts[1] = b;
-    return dpar_cart_choose_parts(&grid, s->parts, NULL, &why) != DPAR_OK ? complain(why.text, NULL)
-                                                                          : 0;
+    if (dpar_cart_choose_parts(&grid, s->parts, NULL, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    return 0;
 }
 
 static settings defaults(void)
@@ -1159,7 +1199,7 @@ static settings defaults(void)
     return s;
 }
 
-/* Ranks, of a launcher or from here, and what they do. */
+/* Starts the ranks, or runs on those of a launcher. */
 #ifdef ON_GPU
 static int run(settings *s);
 static int launched(void);
@@ -1170,14 +1210,19 @@ int main(int argc, char **argv)
     int code;
     options_quiet = launched();
     code = read_words(argc, argv, &s);
-    return code >= 0 ? code : settle(&s) ? 2 : run(&s);
+    if (code >= 0) {
+        return code;
+    }
+    return settle(&s) != 0 ? 2 : run(&s);
 }
 #else
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
     settings *s = (settings *)at;
     int code = read_words(argc, argv, s);
-    code = code < 0 ? start_ranks(ranks, (int)s->ranks) : code;
+    if (code < 0) {
+        code = start_ranks(ranks, (int)s->ranks);
+    }
     if (code >= 0) {
         return code;
     }

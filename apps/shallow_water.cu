@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* shallow_water.cu - the planet of shallow_water.c on GPUs: its circles are kernels, its state
- * stays in the memory of devices, halos travel over NCCL while the core of a block is computed.
+/* shallow_water.cu - the planet of shallow_water.c on GPUs: circles are computed by kernels, the
+ * state stays in device memory, and halos are exchanged over NCCL while the core of a block is
+ * computed.
  *
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/shallow_water.cu -o shallow_water_gpu -ldl
  *   ./shallow_water_gpu --case 5 --rows 2048 --ranks 4 --save day5
  *   torchrun --no-python --nproc-per-node 4 ./shallow_water_gpu --resume day5 --days 15
  *
- * Options, output and checkpoints are shallow_water.c's, which is included: diagnose, tend and
- * advance are compiled for both, here a row of blocks does a circle. A stage is a kernel that
- * packs, messages behind it, three kernels for the core, one that unpacks, three for all boxes of
- * the rim. The host waits for none of them, but for reports, files and pictures, for which the
- * state comes to it. What is summed over the globe is summed there, in integers: in any order the
- * same.
+ * Options, output and checkpoints are those of shallow_water.c, which this file includes. Its
+ * functions diagnose, tend and advance are compiled for the host and for a device, where a row of
+ * blocks processes a circle. A stage consists of a kernel that packs, messages after it, three
+ * kernels for the core, one that unpacks, and three for all boxes that need the halo. The host
+ * waits only for reports, files and pictures, for which it copies the state. Sums over the globe
+ * are computed on the host, in integers, so that their order does not matter.
  *
- * The bits of the host's program, where neither compiler makes one operation of a product and a sum
- * (nvcc --fmad=false, cc -ffp-contract=off); otherwise states drift apart as rounding does:
- * docs/records/gpu.md. Speed near the poles: a thread sums what a filter reads, up to 2600
+ * The bits are those of the host's program if neither compiler fuses a product and a sum (nvcc
+ * --fmad=false, cc -ffp-contract=off). Otherwise the states differ by rounding, which grows:
+ * docs/records/gpu.md. Near the poles a thread sums everything that a filter reads, up to 2600
  * numbers at 4096 rows. */
 #define ON_GPU
 #define ANYWHERE __host__ __device__
@@ -26,9 +27,10 @@
 
 #include "gpu_start.h"
 
-enum { SEEN = 5 }; /* arrays that the host has too: the state, ground, rotation */
+enum { SEEN = 5 }; /* arrays that the host also has: the state, ground and rotation */
 
-/* Boxes of one launch, each with `rows` rows of blocks, the first for the circle south of it. */
+/* The boxes of one launch. Each has `rows` rows of blocks, the first for the circle south of the
+ * box. */
 struct sweep {
     layer a;
     double dt;
@@ -88,10 +90,12 @@ static cudaStream_t stream_of(const planet *p)
     return ((const gpu *)p->s->device)->stream;
 }
 
-/* Boxes may meet in what is diagnosed and in tendencies: then both write the same. */
+/* Advances `base` in n boxes (see shallow_water.c). Boxes may overlap in diagnosed values and
+ * tendencies, where both write the same. */
 static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
 {
-    const int64_t around = 2 * p->points[H].low[1]; /* as far as filters reach, and a face */
+    const int64_t around = 2 * p->points[H].low[1]; /* the reach of filters to both sides, and
+                                                       faces */
     int64_t threads = 0;
     sweep s;
     memset(&s, 0, sizeof s);
@@ -115,7 +119,7 @@ static int64_t array_bytes(const planet *p)
     return 8 * dpar_box_volume(&p->box);
 }
 
-/* The arrays, zeros, and behind them the circles. */
+/* Allocates the arrays, zeroed, and behind them the circles. */
 static dpar_status open_air(planet *p)
 {
     const int64_t arrays = ARRAYS * array_bytes(p);
@@ -175,7 +179,7 @@ static int run(settings *s)
         return 2;
     }
     if (s->ranks > 0 && s->ranks != ranks) {
-        return complain("the launcher says how many ranks there are, not --ranks", NULL);
+        return complain("the launcher sets the number of ranks: leave --ranks out", NULL);
     }
     return divide(s, (int32_t)ranks) ? 2 : run_ranks(&job, ranks, with_device, s);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* start - how the applications start: ranks that are forked here, that mpiexec, srun or torchrun
- * has started on one node, or, built with -DUSE_MPI, those of MPI. Included behind options.h,
- * before main; with -DUSE_MPI it includes dpar_mpi.h. */
+/* start - starts the applications: on ranks that are forked here, on those that mpiexec, srun or
+ * torchrun has started on one node, or, built with -DUSE_MPI, on those of MPI. It is included after
+ * options.h and before main. With -DUSE_MPI it includes dpar_mpi.h. */
 #ifndef DPAR_APPS_START_H
 #define DPAR_APPS_START_H
 
@@ -10,21 +10,23 @@
 #include "dpar_mpi.h"
 #endif
 
-/* Reads the words and settles what follows from them. *ranks: those that a launcher has started, 0
- * where none has; then as many as there are to be. -1: go on; else the exit code. */
+/* Reads the command line into `settings`. *ranks is the number of ranks that a launcher has
+ * started, or 0; it is set to the number that there are to be. Returns -1 to continue, otherwise
+ * the exit code. */
 typedef int start_read(int argc, char **argv, int *ranks, void *settings);
 
-/* A number of ranks that --ranks asks for, beside what a launcher has started. */
+/* Sets *ranks to the number that --ranks asks for, unless a launcher has started some. Returns -1,
+ * or 2 after a message if they differ. */
 static inline int start_ranks(int *ranks, int asked)
 {
     if (*ranks > 0 && asked > 0 && asked != *ranks) {
-        return complain("the launcher says how many ranks there are: leave --ranks out", NULL);
+        return complain("the launcher sets the number of ranks: leave --ranks out", NULL);
     }
     *ranks = *ranks > 0 ? *ranks : asked;
     return -1;
 }
 
-/* ---- one sentence of all ranks ------------------------------------------------------------------
+/* ---- one message of all ranks -------------------------------------------------------------------
  */
 
 typedef struct start_call {
@@ -32,7 +34,7 @@ typedef struct start_call {
     void *settings;
 } start_call;
 
-static dpar_why start_why; /* what this rank complained of first */
+static dpar_why start_why; /* the first message of this rank */
 
 static inline void start_says(const char *sentence)
 {
@@ -41,7 +43,8 @@ static inline void start_says(const char *sentence)
     }
 }
 
-/* What a rank complains of dpar_fail says, so that nobody else says it again. */
+/* Runs a rank. Its message, if it fails, is passed to dpar_fail, so that it is printed once and not
+ * by every rank. */
 static inline int start_rank(dpar_comm *world, void *given)
 {
     const start_call *call = (const start_call *)given;
@@ -60,6 +63,7 @@ static inline int start_rank(dpar_comm *world, void *given)
 
 #ifdef USE_MPI
 
+/* Reads the command line, and runs `each` on all ranks. Returns the exit code. */
 static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
 {
     start_call call = {each, settings};
@@ -77,7 +81,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
         code = start_rank(world, &call);
         if (code != 0) {
             fflush(NULL);
-            MPI_Abort(MPI_COMM_WORLD, code); /* MPI may wait for ever for what was under way */
+            MPI_Abort(MPI_COMM_WORLD, code); /* MPI_Finalize might never return */
         }
         (void)dpar_comm_free(world);
     }

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* stencil - heat in a box on GPUs: 3-d blocks, one rank a device, halos over NCCL while the core of
- * the block is computed.
+/* stencil - solves the heat equation in a box on GPUs, in 3-d blocks with one rank for each device.
+ * Halos are exchanged over NCCL while the core of the block is computed.
  *
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/stencil.cu -o stencil -ldl
  *   ./stencil --ranks 4 --cells 512 --steps 200
  *   torchrun --no-python --nproc-per-node 4 ./stencil --check           or any launcher of one node
  *
- * du/dt = k lap(u) on n^3 cells, explicit: u + rate (sum of six neighbours - 6 u). Walls of 0 along
- * z and y, around along x. It begins as a product of sines, which each step multiplies by one
- * number: so the exact result of the scheme is known after any number of steps.
+ * du/dt = k lap(u) on n^3 cells, with explicit steps u + rate (sum of six neighbours - 6 u). There
+ * are walls of 0 along z and y, and x is periodic. The first state is a product of sines, which
+ * each step multiplies by a constant, so that the exact result of the scheme is known after any
+ * number of steps.
  *
- * Nothing here waits on the host between steps. dpar_halo_plan_begin puts a kernel that packs
- * on the compute stream, and messages on NCCL's own stream, behind it; the core's kernel follows on
- * the compute stream, beside the messages; dpar_halo_plan_end makes the compute stream wait for
- * them and unpacks; then comes the rim. The same bits on any number of ranks: each cell is computed
- * by the same expression from the same numbers.
+ * The host does not wait between steps. dpar_halo_plan_begin enqueues a kernel that packs on the
+ * compute stream, and messages after it on NCCL's stream. The core's kernel follows on the compute
+ * stream and runs at the same time as the messages. dpar_halo_plan_end makes the compute stream
+ * wait for them and unpacks, and then the cells that need the halo are computed. The bits are the
+ * same on any number of ranks, because each cell is computed by the same expression from the same
+ * numbers.
  *
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
  * stderr). */
@@ -53,7 +55,7 @@ struct settings {
 
 enum { MOST_BOXES = 6 };
 
-/* Boxes of one launch, box blockIdx.y each; counted in the local array. */
+/* The boxes of one launch, one for each blockIdx.y, as places in the local array. */
 struct sweep {
     const double *from;
     double *to;
@@ -74,17 +76,19 @@ __global__ static void heat(const sweep s)
     }
 }
 
-/* ---- the scheme, and what it does to a product of sines ---------------------------------------
+/* ---- the scheme, and its effect on a product of sines ------------------------------------------
  */
 
-static const uint32_t around = 1u << 2; /* x */
+static const uint32_t around = 1u << 2; /* the periodic dims: x */
 
-static double angle(const settings *s, int d) /* of one cell */
+/* The phase of the sine along dim d from one cell to the next. */
+static double angle(const settings *s, int d)
 {
     const double pi = 3.14159265358979323846;
     return (around >> d & 1u) != 0 ? 2.0 * pi / s->cells : pi / (s->cells + 1.0);
 }
 
+/* The first state of a cell. */
 static double first(const settings *s, const int64_t *cell)
 {
     double u = 1.0;
@@ -94,7 +98,8 @@ static double first(const settings *s, const int64_t *cell)
     return u;
 }
 
-static double factor(const settings *s) /* of all steps */
+/* The constant by which all steps together multiply the state. */
+static double factor(const settings *s)
 {
     double sum = 1.0;
     for (int d = 0; d < 3; d++) {
@@ -105,7 +110,7 @@ static double factor(const settings *s) /* of all steps */
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* Calls what(cell, where it lies in an array of `all`) for each cell of a box. */
+/* Calls what(cell, its index in an array of the box `all`) for each cell of a box. */
 template <class F> static void each(const dpar_box &box, const dpar_box &all, F what)
 {
     int64_t i[3];
@@ -122,7 +127,7 @@ template <class F> static void each(const dpar_box &box, const dpar_box &all, F 
     }
 }
 
-/* The cube over the ranks of c: blocks with the least surface, one cell around them. */
+/* Divides the cube into blocks with the least surface, with a halo of one cell. */
 static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why *why)
 {
     const int64_t n = (int64_t)s->cells, cells[3] = {n, n, n};
@@ -142,11 +147,13 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     grid.periodic = around;
     memcpy(grid.cells, cells, sizeof cells);
     dpar_status st = dpar_cart_choose_parts(&grid, parts, NULL, why);
-    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
+    if (st >= 0) {
+        st = dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
+    }
     return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }
 
-/* One launch for n boxes of cells; `all` is the local array's. */
+/* Computes n boxes of cells in one launch. `all` is the box of the local array. */
 static void compute(gpu *g, const settings *s, double *const u[2], const dpar_box &all,
                     const dpar_box *boxes, int n)
 {
@@ -170,8 +177,8 @@ static void compute(gpu *g, const settings *s, double *const u[2], const dpar_bo
     launch(g->stream, heat, w, most, n);
 }
 
-/* All steps on the ranks of c: `local` is this rank's array, of box `all`, of which it owns `own`;
- * returns seconds. */
+/* Runs all steps on the ranks of c. *local becomes this rank's array, of the box *all, of which it
+ * owns *own. Returns the seconds. */
 static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar_box *all,
                     std::vector<double> *local)
 {
@@ -190,7 +197,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
         rims++;
     }
-    /* beyond the walls both arrays are 0 and stay so */
+    /* Beyond the walls both arrays are 0, and remain 0. */
     local->assign((size_t)dpar_box_volume(all), 0.0);
     each(*own, *all, [&](const int64_t *cell, size_t at) { (*local)[at] = first(s, cell); });
     const size_t bytes = local->size() * sizeof(double);
@@ -203,7 +210,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     f.halo = &h;
     f.type = DPAR_F64;
     f.data = u[0];
-    f.mem = c->mem; /* the device packs: nothing waits for it */
+    f.mem = c->mem; /* the device packs, so that the host does not wait */
     memset(&options, 0, sizeof options);
     options.field = &f;
     options.field_count = 1;
@@ -235,8 +242,8 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     return seconds;
 }
 
-/* How many of this rank's numbers have other bits than those of one rank alone, which rank 0
- * computes for all. */
+/* Counts this rank's numbers whose bits differ from those of one rank, which rank 0 computes for
+ * all. */
 static int64_t differing(gpu *g, const settings *s, const dpar_box &own, const dpar_box &all,
                          const std::vector<double> &mine)
 {
@@ -276,7 +283,7 @@ static int run(gpu *g, const void *arg)
     double error = 0.0;
     each(own, all, [&](const int64_t *cell, size_t at) {
         const double e = fabs(mine[at] - shrink * first(s, cell));
-        error = e <= error ? error : e; /* a NaN stays */
+        error = e <= error ? error : e; /* a NaN stays a NaN */
     });
     int64_t differ = s->check ? differing(g, s, own, all, mine) : 0;
     right(dpar_all_reduce(world, &error, &error, 1, DPAR_F64, DPAR_MAX, NULL), world->why.text);
@@ -290,7 +297,13 @@ static int run(gpu *g, const void *arg)
         }
         fflush(stdout);
     }
-    return differ != 0 || !(error <= 1e-15 * (s->steps + 4.0)); /* rounding of each step */
+    if (differ != 0) {
+        return complain("results differ from those of one rank", NULL) - 1;
+    }
+    if (!(error <= 1e-15 * (s->steps + 4.0))) { /* the rounding of each step */
+        return complain("the error is larger than rounding allows", NULL) - 1;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)

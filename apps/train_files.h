@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* train_files - checkpoints of train_gpt.c that any mesh reads, and all parameters in one place for
- * --check. Included there, behind the trainer. */
+/* train_files - checkpoints of train_gpt.c, which any mesh can read, and all parameters on one rank
+ * for --check. train_gpt.c includes it after the trainer. */
 #ifndef TRAIN_FILES_H
 #define TRAIN_FILES_H
 
 /* ---- whole parameters: checkpoints and comparisons ------------------------------------------- */
 
-/* All arrays of all parameters, whole, one after the other: in a file or in memory. Where ranks
- * cut a parameter each moves its own rows, so that any mesh reads what any other wrote. */
+/* All arrays of all parameters, whole and one after the other, in a file or in memory. If ranks
+ * have parts of a parameter each moves its own rows, so that any mesh can read what another one
+ * wrote. */
 enum { HEAD = 32 };
 
 typedef struct image {
     FILE *file;
-    gpt_real *memory; /* of the first array alone */
+    gpt_real *memory; /* holds the first array only */
     int64_t whole;
     int write, bad;
-    uint64_t sum; /* of what was written, with its places: the same whoever wrote it */
+    uint64_t sum; /* checksum of what was written and where, which does not depend on who wrote
+                     it */
 } image;
 
+/* Moves `count` consecutive elements, from or to place `at` of the image. */
 static void move_run(image *m, int64_t at, int64_t count, gpt_real *values)
 {
     int64_t i;
@@ -38,7 +41,7 @@ static void move_run(image *m, int64_t at, int64_t count, gpt_real *values)
     }
 }
 
-/* Elements lo <= i < hi of this rank's piece of a parameter, row by row. */
+/* Moves elements lo <= i < hi of this rank's piece of a parameter, row by row. */
 static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, int64_t hi,
                        gpt_real *values)
 {
@@ -54,7 +57,7 @@ static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, 
         const int64_t column = lo % n[2], row = at[1] + lo / n[2] % n[1];
         const int64_t plane = at[0] + lo / (n[1] * n[2]), left = w[2] - at[2] - column;
         const int64_t run = hi - lo < n[2] - column ? hi - lo : n[2] - column;
-        if (plane < w[0] && row < w[1] && left > 0) { /* else padding */
+        if (plane < w[0] && row < w[1] && left > 0) { /* otherwise it is padding */
             move_run(m,
                      array * m->whole + q->whole_at + (plane * w[1] + row) * w[2] + at[2] + column,
                      run < left ? run : left, values);
@@ -64,7 +67,7 @@ static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, 
     }
 }
 
-/* Elements first .. first + count - 1 of a unit. */
+/* Moves elements first to first + count - 1 of a unit. */
 static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int64_t first,
                       int64_t count, gpt_real *values)
 {
@@ -79,7 +82,8 @@ static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int
     }
 }
 
-/* What this rank alone has to write of a store: of what several have the first of them does. */
+/* True if this rank writes its part of a store. If several ranks have the same, the first one does.
+ */
 static int writes(const trainer *t, int32_t k)
 {
     const store *s = &t->stores[k];
@@ -88,6 +92,7 @@ static int writes(const trainer *t, int32_t k)
            (k != TABLE || t->at[0] == t->list.rank_of[0]);
 }
 
+/* Writes this rank's part of the first arrays of all stores. */
 static void write_all(trainer *t, image *m, int32_t arrays)
 {
     int32_t k, a, u, i;
@@ -120,14 +125,14 @@ static void write_all(trainer *t, image *m, int32_t arrays)
     }
 }
 
-/* What must be the same when a run goes on. */
+/* Fills the head of a checkpoint with everything that must be the same when a run is resumed. */
 static void head_of(const trainer *t, int64_t *head)
 {
     const gpt_config *c = &t->config;
     int n = 0;
     memset(head, 0, HEAD * 8);
     memcpy(head, "dpar-gpt", 8);
-    head[1] = 1; /* reads otherwise where bytes are swapped */
+    head[1] = 1; /* reveals another byte order */
     head[2] = (int64_t)sizeof(gpt_real);
     n = 3;
     head[n++] = c->blocks;
@@ -146,7 +151,7 @@ static void head_of(const trainer *t, int64_t *head)
     head[n] = t->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
 }
 
-/* The worst exit code of all ranks. */
+/* The worst exit code of all ranks. Collective. */
 static int worst(dpar_comm *c, int bad)
 {
     int32_t all = bad;
@@ -158,7 +163,8 @@ static int anyone(dpar_comm *c, int bad)
     return worst(c, bad != 0);
 }
 
-/* All ranks write into one file beside; it takes the old one's place when it is whole. */
+/* Writes a checkpoint. All ranks write into one new file, which replaces the old one when it is
+ * complete. Returns 1 after a message on failure. */
 static int save(trainer *t, int64_t steps)
 {
     int64_t head[HEAD];
@@ -197,7 +203,7 @@ static int save(trainer *t, int64_t steps)
     return 0;
 }
 
-/* Is the file whole, and of this model? The sentence, or NULL. */
+/* Checks that a checkpoint is complete and fits this model. Returns NULL, or what is wrong. */
 static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
 {
     static const char *const what[] = {"blocks", "width",  "heads", "groups",     "hidden",
@@ -232,9 +238,10 @@ static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
         return text;
     }
     *steps = head[HEAD - 2];
-    return (int64_t)mix(sum, (uint64_t)*steps) != head[HEAD - 1]
-               ? "damaged: the checksum differs in"
-               : NULL;
+    if ((int64_t)mix(sum, (uint64_t)*steps) != head[HEAD - 1]) {
+        return "damaged: the checksum differs in";
+    }
+    return NULL;
 }
 
 typedef struct reading {
@@ -243,23 +250,25 @@ typedef struct reading {
     const store *s;
 } reading;
 
+/* A callback of dpar_fsdp_load: reads elements of a unit. */
 static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank, int64_t first,
                               int64_t count, void *to)
 {
     reading *r = (reading *)ctx;
     gpt_real *values = stage(r->t, count);
     int32_t type;
-    (void)rank; /* one wrote it all, as it looks */
+    (void)rank; /* the file does not depend on who wrote it */
     if (values == NULL) {
         return DPAR_E_MEMORY;
     }
-    memset(values, 0, (size_t)count * sizeof *values); /* where nobody has any */
+    memset(values, 0, (size_t)count * sizeof *values); /* padding has no values in the file */
     move_unit(&r->m, r->s, array, u, first, count, values);
     (void)dpar_fsdp_state(r->s->fsdp, array, u, NULL, &type);
     bring(r->t, to, values, count, type);
     return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
 }
 
+/* Reads the checkpoint of --resume. Returns 0, or an exit code. */
 static int resume(trainer *t)
 {
     FILE *file = fopen(t->s->resume, "rb");
@@ -306,7 +315,7 @@ static int resume(trainer *t)
     return anyone(t->world, st != DPAR_OK || r.m.bad);
 }
 
-/* All parameters, whole, on the first rank of the world. */
+/* Gathers all parameters, whole, on the first rank of the world. Returns 1 on failure. */
 static int gather_whole(trainer *t, result *r)
 {
     const size_t most = (size_t)t->layers * GPT_SLOTS;
@@ -327,7 +336,7 @@ static int gather_whole(trainer *t, result *r)
             }
         }
     }
-    write_all(t, &m, 1); /* what others have stays 0: the sum is all */
+    write_all(t, &m, 1); /* the parts of other ranks stay 0, so that the sum is the whole */
     r->whole = m.memory;
     return dpar_reduce(t->world, m.memory, m.memory, t->whole, GPT_TYPE, DPAR_SUM, 0, NULL) !=
            DPAR_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* train_gpt - train_gpt.c with its model in the memory of GPUs, one a rank: activations, weights,
- * gradients and the optimizer's state; kernels of its own (gpt_cuda.h) beside those of dpar_cuda.h,
- * dpar_nccl.h between ranks. The same options, meshes, losses (to rounding) and checkpoints;
- * --trace tells when the device did what, by events.
+/* train_gpt - train_gpt.c with its model in the memory of GPUs, one for each rank: activations,
+ * weights, gradients and optimizer state. It has its own kernels (gpt_cuda.h) and those of
+ * dpar_cuda.h, and uses dpar_nccl.h between ranks. Options, meshes, losses (to rounding) and
+ * checkpoints are the same. --trace records with events when the device did what.
  *
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/train_gpt.cu -o train_gpt -ldl

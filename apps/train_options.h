@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* train_options - what train_gpt.c is asked for: options, and the text. Included there, behind
- * gpt.h. */
+/* train_options - the options of train_gpt.c, and the text that it trains on. train_gpt.c includes
+ * it after gpt.h. */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
@@ -82,6 +82,8 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* Appends a file to the text. A file that does not exist is an error only with `must`. Returns 2
+ * after a message, otherwise 0. */
 static int append(settings *s, const char *path, int must)
 {
     FILE *file = fopen(path, "rb");
@@ -93,7 +95,7 @@ static int append(settings *s, const char *path, int must)
         unsigned char *more = (unsigned char *)realloc(s->bytes, (size_t)s->count + 65536);
         if (more == NULL || s->count > INT64_C(1) << 32) {
             fclose(file);
-            return complain("no memory for", path);
+            return complain("no memory for the text, or more than 4 GiB:", path);
         }
         s->bytes = more;
         got = fread(s->bytes + s->count, 1, 65536, file);
@@ -104,7 +106,7 @@ static int append(settings *s, const char *path, int must)
     return got != 0 ? complain("cannot be read:", path) : 0;
 }
 
-/* The text: a file, or the project's own pages. */
+/* Reads the text: a file, or the project's own pages. */
 static int read_text(settings *s)
 {
     static const char *const pages[] = {"README.md", "docs/conventions.md", "docs/vendoring.md",
@@ -123,7 +125,7 @@ static int read_text(settings *s)
     return bad;
 }
 
-/* -1: go on; else the exit code. */
+/* Reads the command line. Returns -1 to continue, otherwise the exit code. */
 static int read_words(int argc, char **argv, settings *s)
 {
     const option list[] = {{"--ranks", OPTION_WHOLE, &s->ranks, 1, 64},
@@ -175,13 +177,14 @@ static int read_words(int argc, char **argv, settings *s)
     return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
-/* Degrees and ranks that fit together. ranks: of mpirun, or 0. */
+/* Sets the degrees of parallelism and checks that their product is the number of ranks. ranks:
+ * those that a launcher has started, or 0. Returns 2 after a message, otherwise 0. */
 static int settle_ranks(settings *s, int ranks)
 {
     char text[200];
     double others;
     if (ranks > 0 && s->ranks > 0 && (int)s->ranks != ranks) {
-        return complain("the launcher says how many ranks there are: leave --ranks out", NULL);
+        return complain("the launcher sets the number of ranks: leave --ranks out", NULL);
     }
     s->ranks = ranks > 0 ? ranks : s->ranks;
     s->pp = s->pp > 0 ? s->pp : 1;
@@ -213,6 +216,7 @@ static int settle_ranks(settings *s, int ranks)
     return 0;
 }
 
+/* Checks the other options, and reads the text. Returns 2 after a message, otherwise 0. */
 static int settle(settings *s)
 {
     char text[200];
@@ -224,25 +228,26 @@ static int settle(settings *s)
     }
     s->micros = (int)(s->batch / each);
     s->warmup = s->warmup >= 0 ? s->warmup : floor(s->steps / 10);
-    s->bf16 = s->bf16 || s->pure; /* what is computed with */
+    s->bf16 = s->bf16 || s->pure; /* both compute with bf16 weights */
     if (s->bf16 && (s->zero < 1 || sizeof(gpt_real) > 4)) {
-        return complain("--bf16 needs --zero 1, 2 or 3, which have masters beside, and floats; so "
-                        "does --pure-bf16",
+        return complain("--bf16 and --pure-bf16 need --zero 1, 2 or 3, and a program that is "
+                        "compiled with floats",
                         NULL);
     }
     if (s->ep > 1 && s->experts < 1) {
-        return complain("--ep without --experts", NULL);
+        return complain("--ep needs --experts", NULL);
     }
     if (s->experts < 1 && (s->shared > 0 || s->capacity > 0)) {
         return complain("--shared-experts and --capacity need --experts", NULL);
     }
     if (s->check && s->capacity > 0 && (s->cp > 1 || s->ep != s->dp)) {
-        return complain("--check with --capacity needs --cp 1 and an --ep as large as --dp: which "
-                        "tokens are dropped is up to those that come together",
-                        NULL);
+        return complain(
+            "--check with --capacity needs --cp 1 and an --ep as large as --dp, because "
+            "otherwise other tokens are dropped than on one rank",
+            NULL);
     }
     if (s->experts > 0 && s->choices > s->experts) {
-        return complain("--choices are more than --experts", NULL);
+        return complain("--choices must not exceed --experts", NULL);
     }
     if (s->every > 0 && s->save == NULL) {
         return complain("--every needs --save", NULL);
@@ -251,7 +256,7 @@ static int settle(settings *s)
         return complain("--kill takes STEP:RANK, not", s->kill);
     }
     if (s->check && s->resume != NULL) {
-        return complain("--check begins at the first step: without --resume", NULL);
+        return complain("--check begins at the first step: leave --resume out", NULL);
     }
     return read_text(s);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* train_plan - what the planner says of a job of train_gpt.c, with a machine as quickly measured.
- * Included there, behind the trainer. */
+/* train_plan - predicts memory and time of a job of train_gpt.c with the planner, for this machine,
+ * which it measures quickly. train_gpt.c includes it after the trainer. */
 #ifndef TRAIN_PLAN_H
 #define TRAIN_PLAN_H
 
-/* ---- what the planner says ------------------------------------------------------------------- */
+/* ---- prediction by the planner -----------------------------------------------------------------
+ */
 
-#if defined(GPT_CUDA) /* it would time the host */
+#if defined(GPT_CUDA) /* no prediction, because the measurement would time the host */
 static int plan(trainer *t, double *seconds, double *bytes)
 {
     (void)t;
@@ -15,10 +16,11 @@ static int plan(trainer *t, double *seconds, double *bytes)
 }
 #else
 typedef struct gauge {
-    double flops, Bps, link_Bps, link_s; /* of a rank while all others do the same */
+    double flops, Bps, link_Bps, link_s; /* of one rank while all others work, too */
 } gauge;
 
-/* Products of the MLP's shape, copies, all-reduces of 8 bytes and of a megabyte: 10 ms each. */
+/* Measures matrix products of the MLP's shape and copies, 10 ms each, and all-reduces of 8 bytes
+ * and of a megabyte. Returns 1 on failure. */
 static int measure(trainer *t, gauge *u)
 {
     enum { BIG = 1 << 20, MOST = 1 << 16 };
@@ -29,7 +31,7 @@ static int measure(trainer *t, gauge *u)
     dpar_matmul p;
     double began, took = 0.0;
     int32_t i, all = 0, bad = a == NULL || b == NULL;
-    t->registered -= 2 * BIG; /* they go again */
+    t->registered -= 2 * BIG; /* they are released below */
     memset(&p, 0, sizeof p);
     p.type = GPT_TYPE;
     p.transpose_b = 1;
@@ -45,21 +47,28 @@ static int measure(trainer *t, gauge *u)
     if (anyone(t->world, bad)) {
         return 1;
     }
-    for (began = now(), i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+    began = now();
+    for (i = 0; i < MOST && took < 0.01; i++) {
         bad |= gpt_matmul(NULL, &p) != DPAR_OK;
+        took = now() - began;
     }
     u->flops = 2.0 * (double)p.m * (double)p.n * (double)p.k * i / took;
     bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
-    for (began = now(), took = 0.0, i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+    began = now();
+    took = 0.0;
+    for (i = 0; i < MOST && took < 0.01; i++) {
         memcpy(i % 2 ? a : b, i % 2 ? b : a, BIG);
+        took = now() - began;
     }
     u->Bps = 2.0 * BIG * i / took;
     bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
-    for (began = now(), i = 0; i < 20 && !bad; i++) {
+    began = now();
+    for (i = 0; i < 20 && !bad; i++) {
         bad |= dpar_all_reduce(t->world, a, a, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     }
     u->link_s = (now() - began) / 20;
-    for (began = now(), i = 0; i < 4 && !bad; i++) {
+    began = now();
+    for (i = 0; i < 4 && !bad; i++) {
         bad |= dpar_all_reduce(t->world, a, a, BIG / 8, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     }
     all = t->world->size;
@@ -72,7 +81,8 @@ static int measure(trainer *t, gauge *u)
     return bad;
 }
 
-/* This machine, as a file of doctor --cluster has it: what was measured, at full share. */
+/* Describes this machine as a file of doctor --cluster does, with the measured rates as its peaks.
+ */
 static dpar_status describe(dpar_cluster *c, const gauge *u, int32_t ranks, dpar_why *why)
 {
     const double teraflops = u->flops * 1e-12;
@@ -139,7 +149,8 @@ static void print_plan(const trainer *t, const gauge *u, const dpar_plan *p)
     fflush(stdout);
 }
 
-/* Memory and time of this job, before it runs. What the planner has no price for it says. */
+/* Predicts memory and time of this job, and prints them, or why the planner cannot. Returns 1 on
+ * failure. */
 static int plan(trainer *t, double *seconds, double *bytes)
 {
     static dpar_workload work;
@@ -147,7 +158,7 @@ static int plan(trainer *t, double *seconds, double *bytes)
     static dpar_plan p;
     const gpt_config *c = &t->config;
     const dpar_strategy y = strategy_of(t);
-    const char *const recipe = t->s->pure ? "pure-bf16" : t->s->bf16 ? "megatron" : "fp32";
+    const char *recipe = "fp32";
     char text[320];
     dpar_model m;
     dpar_job job;
@@ -156,6 +167,11 @@ static int plan(trainer *t, double *seconds, double *bytes)
     int length;
     dpar_status st;
     *seconds = *bytes = 0.0;
+    if (t->s->pure) {
+        recipe = "pure-bf16";
+    } else if (t->s->bf16) {
+        recipe = "megatron";
+    }
     if (measure(t, &u)) {
         return 1;
     }
@@ -173,13 +189,21 @@ static int plan(trainer *t, double *seconds, double *bytes)
     job.work = &work;
     job.cluster = &cluster;
     st = describe(&cluster, &u, t->world->size, &why);
-    st = st == DPAR_OK ? dpar_model_read(&m, text, (size_t)length, &why) : st;
-    st = st == DPAR_OK ? dpar_workload_init(&work, &m, 0, &why) : st;
-    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
-    if (t->s->pure) { /* the model writes gradients as its own numbers */
+    if (st == DPAR_OK) {
+        st = dpar_model_read(&m, text, (size_t)length, &why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_workload_init(&work, &m, 0, &why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_recipe_find(&job.recipe, recipe, &why);
+    }
+    if (t->s->pure) { /* the model's gradients have its own type */
         job.recipe.gradient = job.recipe.reduced = (double)sizeof(gpt_real);
     }
-    st = st == DPAR_OK ? dpar_plan_price(&job, &y, 0, &p, NULL, &why) : st;
+    if (st == DPAR_OK) {
+        st = dpar_plan_price(&job, &y, 0, &p, NULL, &why);
+    }
     if (t->world->rank == 0 && st != DPAR_OK) {
         printf("the planner has no price for this: %s\n", why.text);
     } else if (st == DPAR_OK) {

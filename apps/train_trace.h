@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What ran in the last step of train_gpt, for --trace: of the trainer in train_gpt.c, which
- * includes this. On the host the pipeline notes the times. On a device the host only hands work
- * out: events around each action of this rank say when the device did it. They are recorded in the
- * last step alone, without a wait between, and read when it is over.
+/* train_trace - records the actions of train_gpt's last step, for --trace. train_gpt.c includes it
+ * after the trainer. On the host the pipeline records the times. On a device the host only enqueues
+ * work, so that events around each action of this rank tell when the device did it. They are
+ * recorded in the last step only, without a wait in between, and read when it is over.
  *
- * A message runs on the stream of dpar_nccl, in the order in which it was posted. So it began when
- * that stream had done what was posted before the last callback ended and the compute stream was
- * through with that callback. It ended before the event that the next callback records there, and
- * before the callback that waits for it. Those posted between two callbacks share both times. The
- * clock of each rank begins behind a barrier of the pipeline's ranks. */
+ * A message runs on the stream of dpar_nccl, in the order in which it was posted. It therefore
+ * began when that stream had finished what was posted before the last callback ended, and the
+ * compute stream had finished that callback. It ended before the event that the next callback
+ * records there, and before the callback that waits for it. Messages that are posted between two
+ * callbacks share both times. The clock of each rank begins after a barrier of the pipeline's
+ * ranks. */
 
 #ifdef GPT_CUDA
 enum { TRACE_BEGAN, TRACE_ENDED, TRACE_BEFORE, TRACE_BEHIND, TRACE_EVENTS };
 
-/* In the order of this rank's list: [0] is where the step began, [1 + k] action k, the last one
- * where the list ended. BEGAN and ENDED: on the compute stream; BEFORE and BEHIND: on that of
- * messages. */
+/* Events in the order of this rank's list: [0] is the beginning of the step, [1 + k] action k, and
+ * the last one the end of the list. BEGAN and ENDED are on the compute stream, BEFORE and BEHIND on
+ * that of messages. */
 typedef struct trace {
     cudaEvent_t (*of)[TRACE_EVENTS];
     int64_t actions, next;
@@ -79,7 +80,7 @@ static void trace_close(trainer *t)
     free(r);
 }
 
-/* Before the pipeline runs. */
+/* Called before the pipeline runs: begins to record in the last step. */
 static dpar_status trace_begin(trainer *t, int64_t step)
 {
     trace *r = t->trace;
@@ -88,7 +89,9 @@ static dpar_status trace_begin(trainer *t, int64_t step)
         return DPAR_OK;
     }
     st = t->mem.wait(t->mem.ctx);
-    st = st == DPAR_OK ? dpar_barrier(t->pp, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_barrier(t->pp, NULL);
+    }
     r->on = 1;
     r->next = 0;
     trace_mark(t, -1, TRACE_ENDED);
@@ -96,7 +99,7 @@ static dpar_status trace_begin(trainer *t, int64_t step)
     return st;
 }
 
-/* When it ran. */
+/* Called after the pipeline. */
 static void trace_end(trainer *t)
 {
     if (t->trace != NULL && t->trace->on) {
@@ -106,7 +109,7 @@ static void trace_end(trainer *t)
     }
 }
 
-/* A callback, between its events. The list's actions come in its order. */
+/* Runs a callback between its events. Actions are called in the order of the list. */
 static dpar_status traced(trainer *t, const dpar_stage_task *task, dpar_why *why,
                           dpar_stage_callback work)
 {
@@ -163,7 +166,7 @@ static void trace_callbacks(dpar_pipeline_desc *o)
     o->reduce = traced_reduce;
 }
 
-/* ns since the step began. */
+/* Nanoseconds since the step began. */
 static int64_t trace_time(const trace *r, int64_t k, int which)
 {
     float ms = 0;
@@ -171,7 +174,7 @@ static int64_t trace_time(const trace *r, int64_t k, int which)
     return (int64_t)((double)ms * 1e6);
 }
 
-/* The action that waits for what action k receives; `actions` where k receives nothing. */
+/* The action that waits for what action k receives, or `actions` if k receives nothing. */
 static int64_t trace_waits(const trace *r, int64_t k)
 {
     const dpar_action *a = &r->action[k];
@@ -188,7 +191,8 @@ static int64_t trace_waits(const trace *r, int64_t k)
     return r->actions;
 }
 
-/* This rank's times. Messages, and what is left out, lie between the callbacks before and after. */
+/* Computes the times of this rank's actions. Messages and idle actions are between the callbacks
+ * before and after them. */
 static void trace_read(const trace *r, int64_t *start, int64_t *end)
 {
     int64_t k, last = -1, next;
@@ -216,7 +220,7 @@ static void trace_read(const trace *r, int64_t *start, int64_t *end)
     }
 }
 
-/* All ranks' to the first one of the pipeline. */
+/* Gathers the times of all ranks on the first one of the pipeline. */
 static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
 {
     const trace *r = t->trace;
@@ -231,12 +235,14 @@ static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
         st = t->mem.wait(t->mem.ctx);
         right(cudaStreamSynchronize(dpar_nccl_stream(t->world)));
         trace_read(r, own, own + r->actions);
-        st = st == DPAR_OK ? dpar_gather_v(t->pp, own, r->actions, start, counts, t->list.begin,
-                                           DPAR_I64, 0, NULL)
-                           : st;
-        st = st == DPAR_OK ? dpar_gather_v(t->pp, own + r->actions, r->actions, end, counts,
-                                           t->list.begin, DPAR_I64, 0, NULL)
-                           : st;
+        if (st == DPAR_OK) {
+            st = dpar_gather_v(t->pp, own, r->actions, start, counts, t->list.begin, DPAR_I64, 0,
+                               NULL);
+        }
+        if (st == DPAR_OK) {
+            st = dpar_gather_v(t->pp, own + r->actions, r->actions, end, counts, t->list.begin,
+                               DPAR_I64, 0, NULL);
+        }
     }
     free(own);
     free(counts);
@@ -250,6 +256,9 @@ static dpar_status trace_open(trainer *t)
     if (t->s->trace != NULL) {
         t->began = (int64_t *)calloc(actions, sizeof *t->began);
         t->ended = (int64_t *)calloc(actions, sizeof *t->ended);
+        if (t->began == NULL || t->ended == NULL) {
+            return DPAR_E_MEMORY;
+        }
     }
     return DPAR_OK;
 }
@@ -262,7 +271,8 @@ static void trace_close(trainer *t)
 
 static dpar_status trace_begin(trainer *t, int64_t step)
 {
-    (void)t, (void)step;
+    (void)t;
+    (void)step;
     return DPAR_OK;
 }
 
@@ -282,7 +292,7 @@ static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
 }
 #endif
 
-/* The last step of the first pipeline, as it ran. */
+/* Writes the last step of the first pipeline to the file of --trace. Returns 1 on failure. */
 static int write_trace(trainer *t)
 {
     const int first = t->world->rank == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* unet - a U-Net on a field that is too large for one rank: cut into tiles, trained on all of them
- * at once (times data parallelism), with the results of one rank.
+/* unet - trains a U-Net on a field that is too large for one rank. The field is cut into tiles,
+ * which are trained on together (times data parallelism), with the same results as on one rank.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/unet.c -o unet
  *   ./unet --ranks 4 --steps 3
@@ -17,18 +17,19 @@
  *   rank 0: 5.138 GFLOP a step, 7.0 GFLOP/s; in convolutions (56 % of the time) 12.6 GFLOP/s;
  *   multiply-adds in registers alone: 28.6 GFLOP/s
  *
- * It learns one step of advection on a globe of 1440 x 720 cells (longitudes wrap, beyond the poles
- * the last row goes on): from a tracer and two components of wind to how much the tracer changes.
- * Each level: two convolutions 3 x 3 with GroupNorm and a smooth gate; down by a convolution of
- * stride 2, up by a transposed convolution, skips between.
+ * It learns one step of advection on a globe of 1440 x 720 cells (longitudes wrap around, and
+ * beyond the poles the last row is repeated). The inputs are a tracer and two components of wind,
+ * and the output is the change of the tracer. Each level has two 3 x 3 convolutions with GroupNorm
+ * and a smooth gate. A convolution of stride 2 leads down, a transposed convolution up, and skips
+ * connect both sides.
  *
- * What dpar does is in `plan_unit`, `forward` and `backward`: a layer is described once, and its
- * kernels (further down) work with global indices and know nothing of tiles. They copy lines of a
- * strip into the cache and multiply 4 channels at once in registers; all convolutions, both kinds
- * and their gradients, are one of `down`, `up` and `weigh`. Against one rank (--check): outputs may
- * differ by the rounding of GroupNorm's mean and deviation (f64), gradients do by the order of
- * sums: over pixels (1024 at a time in f32, these in f64), and at the ends of tiles of several
- * ranks' parts.
+ * dpar is used in `plan_unit`, `forward` and `backward`: a layer is described once, and its kernels
+ * (below) use global indices and know nothing of tiles. They copy lines of a strip into the cache
+ * and multiply 4 channels at a time in registers. All convolutions of both kinds, and their
+ * gradients, are one of `down`, `up` and `weigh`. With --check, the outputs may differ from those
+ * of one rank by the rounding of GroupNorm's mean and deviation (f64). Gradients also differ by the
+ * order of sums: over pixels (up to 1024 at a time in f32, their sums in f64), and over the parts
+ * of several ranks at the ends of tiles.
  *
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/unet.c -o unet && mpirun -np 4 ./unet
  *
@@ -84,19 +85,19 @@ typedef struct request {
 
 enum { SAME, DOWN, UP, HEAD }; /* convolutions: 3 x 3, 3 x 3 of stride 2, 2 x 2 transposed, 1 x 1 */
 
-/* One convolution, with what follows it. Its output goes to the inputs of up to two others, there
- * to channels `shift` and after. */
+/* A convolution, and the norm and gate after it. Its output is the input of up to two others, where
+ * it begins at channel `shift`. */
 typedef struct unit {
-    int kind, in, out, norm; /* channels; 1: GroupNorm and the gate come after it */
+    int kind, in, out, norm; /* in, out: channels; norm 1: GroupNorm and the gate follow */
     int to[2], shift[2], goals;
     int64_t weights, affine; /* where its weights, scale and shift begin */
     struct net *net;
     dpar_spatial_plan *plan;
-    dpar_spatial_arrays a; /* in: kept for backward, with halos; out: kept too */
+    dpar_spatial_arrays a; /* `in` is kept for backward, with halos, and so is `out` (see keeps) */
     double *saved;
 } unit;
 
-/* A line of inputs, and where the weights begin that it is multiplied by. */
+/* A line of inputs, and where the weights by which it is multiplied begin. */
 typedef struct tap {
     const float *line;
     int64_t weight;
@@ -108,13 +109,13 @@ typedef struct net {
     unit unit[MOST_UNITS];
     int64_t params;
     float *weight;
-    double *gradient; /* params of them, the loss, and what it would be with outputs of 0 */
-    float *scratch;   /* the largest output */
-    double *sums;     /* the norms' scratch */
-    float *packed, *fine, *coarse; /* the kernels': weights, lines of both sides */
+    double *gradient;              /* [params], then the loss, and the loss of outputs that are 0 */
+    float *scratch;                /* holds the largest output */
+    double *sums;                  /* scratch of the norms */
+    float *packed, *fine, *coarse; /* memory of the kernels: weights, lines of both sides */
     tap *taps;
-    double busy, flops;          /* seconds in kernels; multiplications and additions of a step */
-    double kept, own, transient; /* bytes: activations, those without halos, their gradients */
+    double busy, flops;          /* seconds in kernels; floating-point operations of a step */
+    double kept, own, transient; /* bytes of activations, of those without halos, of gradients */
     double halo;                 /* bytes sent in a forward pass */
 } net;
 
@@ -125,11 +126,17 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The width of a unit's kernel. */
 static int unit_kernel(const unit *u)
 {
-    return u->kind == UP ? 2 : u->kind == HEAD ? 1 : 3;
+    switch (u->kind) {
+    case UP: return 2;
+    case HEAD: return 1;
+    default: return 3;
+    }
 }
 
+/* Appends a unit. Returns its number. */
 static int add_unit(net *n, int kind, int in, int out, int norm)
 {
     unit *u = &n->unit[n->units];
@@ -147,6 +154,7 @@ static int add_unit(net *n, int kind, int in, int out, int norm)
     return n->units++;
 }
 
+/* Makes the output of one unit an input of another. */
 static void join(net *n, int from, int to, int shift)
 {
     unit *u = &n->unit[from];
@@ -154,7 +162,7 @@ static void join(net *n, int from, int to, int shift)
     u->shift[u->goals++] = shift;
 }
 
-/* Two convolutions of a level; the first one's number. */
+/* Appends the two convolutions of a level. Returns the number of the first. */
 static int add_pair(net *n, int in, int out)
 {
     const int first = add_unit(n, SAME, in, out, 1);
@@ -162,11 +170,12 @@ static int add_pair(net *n, int in, int out)
     return first;
 }
 
-/* encode, down, encode, ..., up, decode, ..., head. */
+/* Builds the network: encode, down, encode, ..., up, decode, ..., head. */
 static void build(net *n, const request *o)
 {
-    int level, skip[MOST_LEVELS], last = -1, wide = o->channels;
-    for (level = 0; level < o->levels; level++, wide *= 2) {
+    int level, skip[MOST_LEVELS], last = -1, wide;
+    for (level = 0; level < o->levels; level++) {
+        wide = o->channels << level;
         const int pair = add_pair(n, level == 0 ? INPUTS : wide / 2, wide);
         if (last >= 0) {
             join(n, last, pair, 0);
@@ -193,14 +202,14 @@ static void build(net *n, const request *o)
 
 /* ---- kernels: serial loops over global indices ----------------------------------------------- */
 
-/* Row `y`, from column x on, of a plane, if it is there. */
+/* The address of column x of row y of a plane. */
 static float *row_of(const dpar_tile *t, int64_t plane, int64_t y, int64_t x)
 {
     return (float *)t->data + (t->origin + plane * t->plane + y * t->stride[0] + x);
 }
 
-/* Numbers that are computed at once. Every point goes through the same operations in the same
- * order, at ends of tiles too, so that its bits do not depend on the tile. */
+/* A vector of numbers. Every point is computed by the same operations in the same order, also at
+ * ends of tiles, so that its bits do not depend on the tile. */
 #if !defined(__GNUC__)
 enum { LANES = 1 };
 typedef float lanes;
@@ -215,16 +224,17 @@ enum { LANES = 4 };
 typedef float lanes __attribute__((vector_size(16)));
 #endif
 
-/* BLOCK points of GROUP channels lie in registers; strips of rows in the cache. */
+/* BLOCK points of GROUP channels are in registers at a time, and STRIP columns of ROWS rows in the
+ * cache. */
 enum { BLOCK = 2 * LANES, GROUP = 4, STRIP = 256, LINE = STRIP + BLOCK + 8, ROWS = 4 };
 
-/* Both kinds of convolution: coarse point q and fine point q step - pad + t meet by weight t, in
- * each dim. A convolution goes from fine to coarse, a transposed one from coarse to fine, gradients
- * the other way. */
+/* Both kinds of convolution: in each dim, weight t connects coarse point q with fine point q step -
+ * pad + t. A convolution computes coarse points from fine ones, a transposed one fine points from
+ * coarse ones, and their gradients go the other way. */
 typedef struct stencil {
-    int k, step, pad, coarse, fine; /* channels of both */
-    int64_t per_coarse, per_fine;   /* weights from a channel to the next */
-    int64_t weights;                /* where they begin */
+    int k, step, pad, coarse, fine; /* k: width; coarse, fine: channels of both sides */
+    int64_t per_coarse, per_fine;   /* weights from one channel to the next */
+    int64_t weights;                /* where the weights begin */
     net *n;
 } stencil;
 
@@ -245,11 +255,11 @@ static stencil stencil_of(const dpar_spatial_call *c)
     return s;
 }
 
-/* Rows of all channels of a tile, copied: columns from, from + 1, ... of them, those that are
- * `phases` apart side by side; 0 where the tile has none. */
+/* A cache of rows of all channels of a tile: columns from `from` on, with those that are `phases`
+ * apart next to each other, and 0 outside of the tile. */
 typedef struct lines {
     float *data;
-    int64_t from, end, row[ROWS + 8]; /* nothing from column `end` on; what the slots hold */
+    int64_t from, end, row[ROWS + 8]; /* columns from `end` on are 0; row: the row in each slot */
     int slots, phases;
 } lines;
 
@@ -275,10 +285,13 @@ static float *line_of(const lines *l, int channel, int slot, int phase)
 
 static int64_t clipped(int64_t i, int64_t most)
 {
-    return i < 0 ? 0 : i < most ? i : most;
+    if (i < 0) {
+        return 0;
+    }
+    return i < most ? i : most;
 }
 
-/* Columns x, x + step, ... of a row: LINE of them. */
+/* Copies LINE columns x, x + step, ... of a row. */
 static void copy_line(float *to, const dpar_tile *t, int64_t plane, int64_t y, int64_t x,
                       int64_t step, int64_t end)
 {
@@ -300,7 +313,7 @@ static void copy_line(float *to, const dpar_tile *t, int64_t plane, int64_t y, i
     memset(to + i, 0, (size_t)(LINE - i) * sizeof *to);
 }
 
-/* The slot of row y; it comes when it is not there. */
+/* The slot of row y, which is copied first if it is not cached. */
 static int fetch(lines *l, const dpar_tile *t, int64_t plane, int channels, int64_t y)
 {
     const int slot = (int)((y % l->slots + l->slots) % l->slots);
@@ -316,7 +329,7 @@ static int fetch(lines *l, const dpar_tile *t, int64_t plane, int channels, int6
     return slot;
 }
 
-/* Weights for GROUP channels of what is computed at once: 0 beyond the last one. */
+/* Packs the weights for GROUP output channels at a time, with 0 beyond the last one. */
 static void pack(const stencil *s, int to, int64_t per_to, int from, int64_t per_from)
 {
     const float *w = s->n->weight + s->weights;
@@ -333,7 +346,7 @@ static void pack(const stencil *s, int to, int64_t per_to, int from, int64_t per
     }
 }
 
-/* GROUP lines of sums: of count lines times their weights. */
+/* Computes GROUP lines of sums of `count` lines times their weights. */
 static void multiply(float *to, const tap *t, int count, const float *weights, int64_t width)
 {
     int64_t x;
@@ -366,7 +379,7 @@ static void multiply(float *to, const tap *t, int count, const float *weights, i
     }
 }
 
-/* Columns x, x + step, ... of row y of all channels: put there, or added. */
+/* Computes columns x, x + step, ... of row y of all channels, and stores them or adds them. */
 static void produce(const stencil *s, int count, const dpar_tile *to, int64_t plane, int channels,
                     int per_group, int64_t y, int64_t x, int step, int64_t width, int add)
 {
@@ -385,7 +398,8 @@ static void produce(const stencil *s, int count, const dpar_tile *to, int64_t pl
     }
 }
 
-/* From fine to coarse, one sample: planes from `source` and `goal` on. */
+/* Computes coarse points from fine ones for one sample, whose planes begin at `source` and `goal`.
+ */
 static void down(const stencil *s, const dpar_tile *from, int64_t source, const dpar_tile *to,
                  int64_t goal, int add)
 {
@@ -402,9 +416,10 @@ static void down(const stencil *s, const dpar_tile *from, int64_t source, const 
             }
             for (c = 0; c < s->fine; c++) {
                 for (ky = 0; ky < s->k; ky++) {
-                    for (kx = 0; kx < s->k; kx++, t++) {
+                    for (kx = 0; kx < s->k; kx++) {
                         t->line = line_of(&l, c, slot[ky], kx % s->step) + kx / s->step;
                         t->weight = (int64_t)GROUP * ((c * s->k + ky) * s->k + kx);
+                        t++;
                     }
                 }
             }
@@ -414,8 +429,8 @@ static void down(const stencil *s, const dpar_tile *from, int64_t source, const 
     }
 }
 
-/* What fine points of one row and one phase meet: the first of them meets the coarse column `at`
- * of the lines by weight `phase`. */
+/* Lists the lines and weights of the fine points of one row and one phase. Weight `phase` connects
+ * the first of them with column `at` of the coarse lines. Returns their number. */
 static int meet(const stencil *s, const lines *l, const int *slot, int row_phase, int phase,
                 int64_t at)
 {
@@ -423,16 +438,17 @@ static int meet(const stencil *s, const lines *l, const int *slot, int row_phase
     int c, ky, kx;
     for (c = 0; c < s->coarse; c++) {
         for (ky = row_phase; ky < s->k; ky += s->step) {
-            for (kx = phase; kx < s->k; kx += s->step, t++) {
+            for (kx = phase; kx < s->k; kx += s->step) {
                 t->line = line_of(l, c, slot[ky], 0) + (at - kx / s->step);
                 t->weight = (int64_t)GROUP * ((c * s->k + ky) * s->k + kx);
+                t++;
             }
         }
     }
     return (int)(t - s->n->taps);
 }
 
-/* From coarse to fine. */
+/* Computes fine points from coarse ones. */
 static void up(const stencil *s, const dpar_tile *from, int64_t source, const dpar_tile *to,
                int64_t goal, int add)
 {
@@ -474,12 +490,12 @@ static double sum_of(const lanes *v)
     return (double)a[0];
 }
 
-/* Lines of some rows: of GROUP coarse channels and of the fine points of 2 weights. */
+/* Lines of several rows: of GROUP coarse channels, and of the fine points of 2 weights. */
 typedef struct meeting {
     const float *coarse[ROWS][GROUP], *fine[ROWS][2];
 } meeting;
 
-/* Sums of products: of channel j by weight i in sum[j][i]. */
+/* Computes sum[j][i], the sum of products of coarse channel j with the fine points of weight i. */
 static void products(const meeting *m, int rows, int64_t width, double sum[GROUP][2])
 {
     lanes a0, a1, b0, b1, c0, c1, d0, d1, u, v, w;
@@ -516,7 +532,7 @@ static void products(const meeting *m, int rows, int64_t width, double sum[GROUP
     sum[3][1] = sum_of(&d1);
 }
 
-/* Adds what `rows` coarse rows from y on give to the gradients of all weights. */
+/* Adds the contribution of `rows` coarse rows from y on to the gradients of all weights. */
 static void weigh_rows(const stencil *s, const lines *coarse, const lines *fine, int64_t y,
                        int rows, int64_t width)
 {
@@ -527,7 +543,7 @@ static void weigh_rows(const stencil *s, const lines *coarse, const lines *fine,
     for (g = 0; g < s->coarse; g += GROUP) {
         for (t = 0; t < taps; t += 2) {
             for (r = 0; r < rows; r++) {
-                for (j = 0; j < GROUP; j++) { /* of the last one again where there is none */
+                for (j = 0; j < GROUP; j++) { /* the last channel stands for missing ones */
                     m.coarse[r][j] = line_of(coarse, g + j < s->coarse ? g + j : s->coarse - 1,
                                              (int)((y + r) % coarse->slots), 0);
                 }
@@ -550,8 +566,8 @@ static void weigh_rows(const stencil *s, const lines *coarse, const lines *fine,
     }
 }
 
-/* Gradients of the weights from both sides of a stencil: in f32 over some rows of a strip, these
- * sums in f64. */
+/* Computes the gradients of the weights from both sides of a stencil: sums in f32 over a few rows
+ * of a strip, which are added in f64. */
 static void weigh(const stencil *s, const dpar_tile *coarse, int64_t coarse_plane,
                   const dpar_tile *fine, int64_t fine_plane)
 {
@@ -574,7 +590,7 @@ static void weigh(const stencil *s, const dpar_tile *coarse, int64_t coarse_plan
     }
 }
 
-enum { FORWARD, INPUTS_OF, WEIGHTS_OF };
+enum { FORWARD, INPUTS_OF, WEIGHTS_OF }; /* the gradients of inputs and of weights */
 
 static void kernel(const dpar_spatial_call *c, int what)
 {
@@ -616,7 +632,7 @@ static void kernel_weight_gradient(const dpar_spatial_call *c)
     kernel(c, WEIGHTS_OF);
 }
 
-/* GFLOP/s of multiply-adds in registers: what this core could do, compiled as the kernels are. */
+/* GFLOP/s of multiply-adds in registers: the peak of this core, as the kernels are compiled. */
 static double roof(void)
 {
     lanes a, b, c, d, e, f, g, h, w, v;
@@ -642,13 +658,13 @@ static double roof(void)
         }
         a += b + c + d + e + f + g + h;
         memcpy(sum, &a, sizeof sum);
-        rate = sum[0] > 0.0f ? flops / (now() - began) : 0.0; /* always; so that it is computed */
+        rate = sum[0] > 0.0f ? flops / (now() - began) : 0.0; /* always true; uses the result */
         best = rate > best ? rate : best;
     }
     return best / 1e9;
 }
 
-/* x times a sigmoid without exp: smooth, about x for large x, about 0 for small. */
+/* x times a sigmoid without exp: about x for large x, and about 0 for very negative x. */
 static float gate(float x)
 {
     const float a = x < 0.0f ? -x : x;
@@ -663,14 +679,26 @@ static float gate_slope(float x)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
+/* True, after a message, if st is an error. */
 static int failed(const dpar_comm *c, dpar_status st, const char *what, const dpar_why *why)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "unet: rank %d: %s: %s: %s\n", (int)c->rank, what, dpar_status_text(st),
-                why != NULL ? why->text : c->why.text);
+        fprintf(stderr, "unet: rank %d: %s failed: %s: %s\n", (int)c->rank, what,
+                dpar_status_text(st), why != NULL ? why->text : c->why.text);
     }
     return st != DPAR_OK;
 }
+
+/* True, after a message, if memory is missing. */
+static int lacks(const dpar_comm *c, int missing, const char *what)
+{
+    if (missing) {
+        fprintf(stderr, "unet: rank %d: no memory for %s\n", (int)c->rank, what);
+    }
+    return missing;
+}
+
+/* Describes a unit for dpar_spatial_make. */
 
 static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpar_spatial_desc *s)
 {
@@ -687,10 +715,9 @@ static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpa
         v->kernel = k;
         v->stride = u->kind == DOWN || u->kind == UP ? 2 : 1;
         v->pad_low = v->pad_high = k == 3 ? 1 : 0;
-        s->padding[d] = u->kind == UP ? DPAR_SPATIAL_PAD_ZERO
-                        : d == 0      ? DPAR_SPATIAL_PAD_REPLICATE
-                                      : DPAR_SPATIAL_PAD_WRAP;
-        if (u->kind == UP) { /* as large as the skip that it meets: an odd row is cut off */
+        s->padding[d] = d == 0 ? DPAR_SPATIAL_PAD_REPLICATE : DPAR_SPATIAL_PAD_WRAP;
+        if (u->kind == UP) { /* as large as the skip that it joins: an odd row is cut off */
+            s->padding[d] = DPAR_SPATIAL_PAD_ZERO;
             v->pad_high = 2 * in->extent[d] - out->extent[d];
         }
     }
@@ -699,7 +726,7 @@ static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpa
     s->input_gradient = kernel_input_gradient;
     s->weight_gradient = kernel_weight_gradient;
     if (u == u->net->unit) {
-        s->input_gradient = NULL; /* nobody asks for the data's */
+        s->input_gradient = NULL; /* the gradient of the data is not needed */
     }
 }
 
@@ -708,19 +735,21 @@ static int64_t points(const dpar_box *b)
     return b->dims > 0 ? dpar_box_volume(b) : 0;
 }
 
-/* Registered memory, zeroed: peers read halos where they lie. */
+/* Allocates zeroed memory, in which other ranks read halos directly. Returns 1 after a message. */
 static int take(net *n, int64_t floats, void **at)
 {
-    return failed(n->c, dpar_comm_alloc(n->c, floats * 4 + 4, at), "memory", NULL);
+    return failed(n->c, dpar_comm_alloc(n->c, floats * 4 + 4, at), "allocating an array", NULL);
 }
 
-/* Is its output read in backward? Of a norm, and by the loss; others are passed on at once. */
+/* True if a unit's output is kept: the backward of a norm and the loss read it. Others are passed
+ * on at once. */
 static int keeps(const unit *u)
 {
     return u->norm || u->kind == HEAD;
 }
 
-/* Plans a unit on inputs laid out as `in`; the outputs are to be as `out` says. */
+/* Plans a unit with inputs of the layout `in` and outputs of the layout `out`. Returns 1 after a
+ * message. */
 static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
 {
     net *n = u->net;
@@ -729,8 +758,8 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
     int64_t x, y;
     describe(u, in, out, &s);
     u->saved = (double *)calloc((size_t)(n->samples * u->out) * 2 + 2, sizeof *u->saved);
-    if (u->saved == NULL ||
-        failed(n->c, dpar_spatial_make(n->c, &s, &u->plan, &why), "a layer", &why)) {
+    if (lacks(n->c, u->saved == NULL, "the means of a norm") ||
+        failed(n->c, dpar_spatial_make(n->c, &s, &u->plan, &why), "planning a layer", &why)) {
         return 1;
     }
     x = points(&u->plan->in_box) * s.planes;
@@ -746,7 +775,7 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
            (s.input_gradient != NULL && take(n, x, &u->a.in_gradient[0]));
 }
 
-/* The field of each level; who has what of it. */
+/* Distributes the field of each level over the ranks. */
 static int lay_out(const request *o, const dpar_mesh *mesh, dpar_layout *level)
 {
     int64_t extent[2];
@@ -767,6 +796,7 @@ static int lay_out(const request *o, const dpar_mesh *mesh, dpar_layout *level)
     return 0;
 }
 
+/* A pseudo-random number from -1 to 1. */
 static double lot(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -783,7 +813,7 @@ static double root(double x)
     return r;
 }
 
-/* The same weights on all ranks. */
+/* Sets the first weights, which are the same on all ranks. */
 static void draw_weights(net *n)
 {
     uint64_t state = 42;
@@ -821,7 +851,7 @@ static size_t larger_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Memory of the kernels. */
+/* Allocates the memory of the kernels. Returns 1 without memory. */
 static int plan_kernels(net *n)
 {
     size_t packed = 1, fine = 1, coarse = 1, taps = 1;
@@ -843,7 +873,7 @@ static int plan_kernels(net *n)
     return n->packed == NULL || n->fine == NULL || n->coarse == NULL || n->taps == NULL;
 }
 
-/* A network on the tiles of `mesh`, whose ranks are c's. */
+/* Plans a network on the tiles of `mesh`, whose ranks are those of c. Returns 1 after a message. */
 static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, const request *o)
 {
     dpar_layout level[MOST_LEVELS];
@@ -855,7 +885,8 @@ static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, co
     build(n, o);
     n->weight = (float *)calloc((size_t)n->params, sizeof *n->weight);
     n->gradient = (double *)calloc((size_t)n->params + 2, sizeof *n->gradient);
-    if (n->weight == NULL || n->gradient == NULL || lay_out(o, mesh, level)) {
+    if (lacks(c, n->weight == NULL || n->gradient == NULL, "the weights") ||
+        lay_out(o, mesh, level)) {
         return 1;
     }
     draw_weights(n);
@@ -882,7 +913,7 @@ static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, co
             n->unit[u].a.out = n->scratch;
         }
     }
-    return n->scratch == NULL || n->sums == NULL || plan_kernels(n);
+    return lacks(c, n->scratch == NULL || n->sums == NULL || plan_kernels(n), "the kernels");
 }
 
 static int drop_net(net *n)
@@ -890,7 +921,7 @@ static int drop_net(net *n)
     int u, bad = 0;
     for (u = 0; u < n->units; u++) {
         unit *v = &n->unit[u];
-        bad |= failed(n->c, dpar_spatial_free(v->plan), "closing", NULL);
+        bad |= failed(n->c, dpar_spatial_free(v->plan), "freeing a layer", NULL);
         dpar_comm_release(n->c, v->a.in[0]);
         dpar_comm_release(n->c, v->a.in_gradient[0]);
         dpar_comm_release(n->c, keeps(v) ? v->a.out : NULL);
@@ -915,8 +946,8 @@ static void own_tile(const unit *u, void *data, dpar_tile *t)
     dpar_tile_init(t, data, &u->plan->out_owned, (int64_t)u->net->samples * u->out, 0);
 }
 
-/* Channels of a unit's output and the rows in the input (or its gradient) of one that it goes to:
- * what = 0: put there; 1: gradients fetched; 2: and added. */
+/* Copies between the output of a unit and the input of one that it leads to. what = 0 stores the
+ * output there, 1 fetches its gradient from there, and 2 adds the gradient. */
 static void pass(const unit *u, int goal, float *mine, int what)
 {
     const unit *v = &u->net->unit[u->to[goal]];
@@ -947,6 +978,7 @@ static void pass(const unit *u, int goal, float *mine, int what)
     }
 }
 
+/* The forward pass. Returns 1 after a message. */
 static int forward(net *n)
 {
     int u, g;
@@ -983,7 +1015,7 @@ static int forward(net *n)
     return 0;
 }
 
-/* Through the gate and the norm: out_gradient in place. */
+/* Backward of the gate and the norm, with out_gradient in place. */
 static int backward_norm(unit *v)
 {
     net *n = v->net;
@@ -1035,7 +1067,7 @@ static int backward(net *n)
 
 static const double pi = 3.14159265358979323846;
 
-/* To about 1e-12; the same on every machine. */
+/* The sine to about 1e-12, with the same bits on every machine. */
 static double sine(double x)
 {
     static const double term[8] = {
@@ -1046,7 +1078,11 @@ static double sine(double x)
     turns -= (double)(int64_t)turns;
     turns += turns < 0.0 ? 1.0 : 0.0;
     x = (turns - 0.5) * 2.0 * pi;
-    x = x > pi / 2.0 ? pi - x : x < -pi / 2.0 ? -pi - x : x;
+    if (x > pi / 2.0) {
+        x = pi - x;
+    } else if (x < -pi / 2.0) {
+        x = -pi - x;
+    }
     square = x * x;
     for (i = 7; i >= 0; i--) {
         sum = (sum + term[i]) * square;
@@ -1092,7 +1128,8 @@ static void wind(const weather *w, double lon, double lat, double *east, double 
     *north = 0.4 * sine(lon + w->turn);
 }
 
-/* The tracer and its wind into the network; *change: what it is to say. dt is 1/4 radian a unit. */
+/* Sets the inputs of a point: the tracer and its wind. Returns the target, the change of the tracer
+ * in a step of 1/4 radian at wind 1. */
 static double look(const weather *w, const request *o, int64_t y, int64_t x, float *in)
 {
     const double lon = 2.0 * pi * ((double)x + 0.5) / o->size[1];
@@ -1105,7 +1142,7 @@ static double look(const weather *w, const request *o, int64_t y, int64_t x, flo
     return tracer(w, lon - 0.25 * east, lat - 0.25 * north) - (double)in[0];
 }
 
-/* Inputs of the rank's tile, and the changes that are the target. */
+/* Sets the inputs of the rank's tile, and the target. */
 static void load(net *n, const request *o, int64_t first, float *target)
 {
     unit *u = &n->unit[0];
@@ -1128,7 +1165,8 @@ static void load(net *n, const request *o, int64_t first, float *target)
     }
 }
 
-/* Half the mean square of what is wrong, behind the gradients, and where it leads. */
+/* Computes the loss, half the mean square of the error, behind the gradients, and its derivative.
+ */
 static void judge(net *n, const request *o, const float *target)
 {
     unit *head = &n->unit[n->units - 1];
@@ -1145,7 +1183,7 @@ static void judge(net *n, const request *o, const float *target)
     }
 }
 
-/* Loss and gradients of the samples [first, first + samples) on this rank's tile. */
+/* Computes loss and gradients of the samples [first, first + samples) on this rank's tile. */
 static int one_pass(net *n, const request *o, int64_t first, float *target)
 {
     const double all = (double)o->size[0] * o->size[1] * o->dp;
@@ -1198,7 +1236,7 @@ static double size_of(double x)
     return x < 0.0 ? -x : x;
 }
 
-/* The largest difference of this rank's outputs from the whole field's. */
+/* The largest difference of this rank's outputs from those of the whole field. */
 static double output_difference(const net *n, const net *whole, int first, double *most)
 {
     const unit *a = &n->unit[n->units - 1], *b = &whole->unit[n->units - 1];
@@ -1221,6 +1259,8 @@ static double output_difference(const net *n, const net *whole, int first, doubl
     return far;
 }
 
+/* Compares loss and gradients with those of one rank, which each rank computes. Returns 1 after a
+ * message if they differ. */
 static int compare(dpar_comm *world, net *n, const request *o)
 {
     static const int32_t one[2] = {1, 1};
@@ -1232,7 +1272,7 @@ static int compare(dpar_comm *world, net *n, const request *o)
         (float *)malloc((size_t)o->size[0] * (size_t)o->size[1] * (size_t)o->dp * sizeof *wide);
     int64_t i;
     int bad;
-    if (wide == NULL ||
+    if (lacks(world, wide == NULL, "the whole field") ||
         failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
         return 1;
     }
@@ -1258,13 +1298,24 @@ static int compare(dpar_comm *world, net *n, const request *o)
     bad |= drop_net(&whole);
     bad |= dpar_comm_free(self) != DPAR_OK;
     free(wide);
-    return bad || !(all[0] <= 1e-5 * all[1]) || !(all[2] <= 1e-5 * all[3]) || !(all[3] > 0.0);
+    if (bad) {
+        return 1;
+    }
+    if (!(all[0] <= 1e-5 * all[1]) || !(all[2] <= 1e-5 * all[3]) || !(all[3] > 0.0)) {
+        if (world->rank == 0) {
+            fprintf(stderr,
+                    "unet: outputs or gradients differ from one rank's by more than 1e-5\n");
+        }
+        return 1;
+    }
+    return 0;
 }
 
 /* ---- what each rank runs --------------------------------------------------------------------- */
 
-/* What the planner says of such a network on such tiles: bytes a rank of kept activations. It has
- * pooling where there are convolutions of stride 2 here; either keeps its input alone. */
+/* Bytes of kept activations of a rank as the planner predicts them for such a network on such
+ * tiles, or 0. Its model has pooling in place of the convolutions of stride 2; both keep only their
+ * input. */
 static double planned(const request *o)
 {
     static dpar_workload work;
@@ -1296,6 +1347,7 @@ static double planned(const request *o)
     return st == DPAR_OK || st == DPAR_E_MEMORY ? plan.memory.term[DPAR_MEMORY_ACTIVATIONS] : 0.0;
 }
 
+/* Prints the sizes of the network. Returns 1 after a message. */
 static int tell(dpar_comm *world, const net *n, const request *o)
 {
     double mine[4], most[4];
@@ -1323,6 +1375,7 @@ static int tell(dpar_comm *world, const net *n, const request *o)
     return 0;
 }
 
+/* Trains all steps, and prints loss and speed. Returns 1 after a message. */
 static int train(dpar_comm *world, net *n, const request *o, float *target)
 {
     const int replica = world->rank / (o->tiles[0] * o->tiles[1]);
@@ -1332,7 +1385,9 @@ static int train(dpar_comm *world, net *n, const request *o, float *target)
     a.m = (double *)calloc((size_t)n->params, sizeof *a.m);
     a.v = (double *)calloc((size_t)n->params, sizeof *a.v);
     a.b1 = a.b2 = 1.0;
-    if (a.m == NULL || a.v == NULL) {
+    if (lacks(world, a.m == NULL || a.v == NULL, "the optimizer")) {
+        free(a.m);
+        free(a.v);
         return 1;
     }
     for (step = 0; step < o->steps && !bad; step++) {
@@ -1375,6 +1430,7 @@ static int train(dpar_comm *world, net *n, const request *o, float *target)
     return bad;
 }
 
+/* What each rank runs. */
 static int run(dpar_comm *world, void *arg)
 {
     const request *o = (const request *)arg;
@@ -1387,21 +1443,24 @@ static int run(dpar_comm *world, void *arg)
     int bad;
     sizes[0] = o->tiles[0];
     sizes[1] = o->tiles[1];
-    if (n == NULL || dpar_mesh_init(&mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, tiles, NULL) ||
+    if (lacks(world, n == NULL, "the network") ||
+        dpar_mesh_init(&mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, tiles, NULL) ||
         failed(world, dpar_comm_split(world, world->rank / tiles, world->rank, &c), "split",
                NULL)) {
+        free(n);
         return 1;
     }
     bad = plan_net(n, c, &mesh, 1, o);
     target = bad ? NULL : (float *)malloc((size_t)points(&n->unit[0].plan->in_owned) * 4 + 4);
-    bad = bad || target == NULL || tell(world, n, o) || train(world, n, o, target);
+    bad = bad || lacks(world, target == NULL, "the target") || tell(world, n, o) ||
+          train(world, n, o, target);
     if (!bad) {
         bad = drop_net(n) || dpar_comm_free(c) != DPAR_OK;
     }
     free(target);
     free(n);
     if (world->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "unet: the results could not be written\n");
+        fprintf(stderr, "unet: the results could not be written to standard output\n");
         bad = 1;
     }
     return bad;
@@ -1409,7 +1468,7 @@ static int run(dpar_comm *world, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* "12x34", each within limits; 0 when it is not. */
+/* Reads two numbers such as "12x34". Returns 0 if they are not within the limits. */
 static int pair(const char *word, int *first, int *second, int least, int most)
 {
     int end = 0;
@@ -1417,7 +1476,7 @@ static int pair(const char *word, int *first, int *second, int least, int most)
            *first >= least && *first <= most && *second >= least && *second <= most;
 }
 
-/* Tiles whose edges are shortest, when only their number is known. */
+/* Chooses the tiles with the shortest edges, if only their number is given. */
 static void choose_tiles(request *o, int tiles)
 {
     double least = 0.0;
@@ -1432,6 +1491,7 @@ static void choose_tiles(request *o, int tiles)
     }
 }
 
+/* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
     request *o = (request *)at;
@@ -1447,7 +1507,9 @@ static int reads(int argc, char **argv, int *ranks, void *at)
                            {"--rate", OPTION_REAL, &o->rate, 1e-30, 1},
                            {"--check", OPTION_FLAG, &o->check, 0, 0}};
     code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
-    code = code < 0 ? start_ranks(ranks, o->ranks) : code;
+    if (code < 0) {
+        code = start_ranks(ranks, o->ranks);
+    }
     if (code >= 0) {
         return code;
     }

@@ -5,7 +5,14 @@
  *   build/accuracy [--data DIR] [--fit] [--svg docs/records/accuracy.svg] > docs/records/accuracy.md
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
- * constant are marked and never counted. --data DIR scores other tables of the same columns. */
+ * constant are marked and never counted.
+ *
+ *   --data DIR   scores other tables of the same columns; a table that DIR lacks is left out
+ *   --fit        predicts with constants fitted here, not with those of dpar_cost.h
+ *   --svg FILE   draws the chart as well
+ *
+ * Exit codes: 0 done; 2 a wrong option, a row that dpar refuses, or a chart that cannot be written;
+ * 3 no memory, or more rows, models or machines than this program has room for. */
 #include "../tests/lib/memory_rows.h"
 #include "../tests/lib/net_rows.h"
 
@@ -128,6 +135,13 @@ static void give_up(const char *what, const dpar_why *why)
     exit(2);
 }
 
+/* The tables have more of something than the enum above allows. */
+static void no_room(const char *what, int limit)
+{
+    fprintf(stderr, "accuracy: the tables have more than %d %s\n", limit, what);
+    exit(3);
+}
+
 static const dpar_workload *model(const char *text)
 {
     dpar_why why;
@@ -139,9 +153,14 @@ static const dpar_workload *model(const char *text)
         }
     }
     if (model_count == MODELS) {
-        exit(3);
+        no_room("models", MODELS);
     }
     models[model_count] = (dpar_workload *)malloc(sizeof(dpar_workload));
+    if (models[model_count] == NULL) {
+        fprintf(stderr, "accuracy: no memory for model %s (%ld bytes)\n", text,
+                (long)sizeof(dpar_workload));
+        exit(3);
+    }
     if (dpar_model_read(&m, text, strlen(text), &why) < 0 ||
         dpar_workload_init(models[model_count], &m, 0, &why) < 0) {
         give_up(text, &why);
@@ -160,7 +179,7 @@ static const dpar_cluster *machine(const char *text)
         }
     }
     if (machine_count == MACHINES) {
-        exit(3);
+        no_room("machines", MACHINES);
     }
     if (dpar_cluster_read(&machines[machine_count], text, strlen(text), &why) < 0) {
         give_up(text, &why);
@@ -172,11 +191,12 @@ static const dpar_cluster *machine(const char *text)
 static row *add(const char *table_name, const char *group, const char *name, const char *work,
                 const char *cluster, const char *recipe)
 {
-    row *r = &rows[row_count++];
+    row *r = &rows[row_count];
     dpar_why why;
-    if (row_count >= ROWS) {
-        exit(3);
+    if (row_count == ROWS) {
+        no_room("rows", ROWS);
     }
+    row_count++;
     memset(r, 0, sizeof *r);
     snprintf(r->table, sizeof r->table, "%s", table_name);
     snprintf(r->group, sizeof r->group, "%s", group);
@@ -370,14 +390,17 @@ static void load_llmfoundry(const char *dir)
         row *r;
         int gpus = count_of(&t, "gpus", 1), small_one = strstr(text_of(&t, "gpu"), "40") != NULL;
         int h100 = strstr(text_of(&t, "gpu"), "h100") != NULL;
+        const char *gpu = "a100-80";
         snprintf(work, sizeof work,
                  "gpt:%s,vocab=50368,seq=%s,tied=1,stack=llm-foundry,attention=flash1",
                  mpt_shape(text_of(&t, "model")), text_of(&t, "seq"));
+        if (h100) {
+            gpu = "h100-80";
+        } else if (small_one) {
+            gpu = "a100-40";
+        }
         snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=%d,nic=8x%d", gpus < 8 ? 1 : gpus / 8,
-                 h100        ? "h100-80"
-                 : small_one ? "a100-40"
-                             : "a100-80",
-                 h100 ? 450 : 300, h100 ? 50 : 25);
+                 gpu, h100 ? 450 : 300, h100 ? 50 : 25);
         snprintf(group, sizeof group, "%s on %d", text_of(&t, "model"), gpus);
         snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&t, "model"),
                  text_of(&t, "seq"), gpus, text_of(&t, "gpu"), text_of(&t, "mbs"),
@@ -469,6 +492,7 @@ static void load_torchtitan(const char *dir)
         int gpus = count_of(&t, "gpus", 1), h200 = strcmp(text_of(&t, "gpu"), "H200") == 0;
         int compiled = strcmp(text_of(&t, "compile"), "yes") == 0;
         int fp8 = strcmp(text_of(&t, "fp8"), "none") != 0;
+        const char *recipe = "fsdp";
         /* until 2025 the loss was not compiled with the layers (tests/lib/memory_rows.h) */
         snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&t, "seq", 8192),
                  compiled ? "torchtitan" : "torch",
@@ -478,10 +502,12 @@ static void load_torchtitan(const char *dir)
         snprintf(name, sizeof name, "%d GPUs tp%d cp%d s%s %s fp8 %s async %s", gpus,
                  count_of(&t, "tp", 1), count_of(&t, "cp", 1), text_of(&t, "seq"),
                  compiled ? "compiled" : "eager", text_of(&t, "fp8"), text_of(&t, "async_tp"));
-        r = add("torchtitan", name, name, work, cluster,
-                strcmp(text_of(&t, "fp8"), "rowwise") == 0 ? "fsdp-fp8-row"
-                : fp8                                      ? "fsdp-fp8"
-                                                           : "fsdp");
+        if (strcmp(text_of(&t, "fp8"), "rowwise") == 0) {
+            recipe = "fsdp-fp8-row";
+        } else if (fp8) {
+            recipe = "fsdp-fp8";
+        }
+        r = add("torchtitan", name, name, work, cluster, recipe);
         r->strategy.tp = count_of(&t, "tp", 1);
         r->strategy.sp = r->strategy.tp > 1;
         r->strategy.cp = count_of(&t, "cp", 1);
@@ -522,6 +548,7 @@ static void load_mt_nlg(const char *dir)
 /* Runs of memory_rows that say how long a step took. */
 static void load_run(const memory_row *m, void *context)
 {
+    const char *kind = "";
     char name[32];
     row *r;
     dpar_why why;
@@ -529,11 +556,12 @@ static void load_run(const memory_row *m, void *context)
     if (m->seconds <= 0.0 && m->flops <= 0.0) {
         return;
     }
-    snprintf(name, sizeof name, "%s%s", m->table,
-             strcmp(m->table, "torchtitan") == 0 ? "-70b"
-             : strcmp(m->table, "dgxc") != 0     ? ""
-             : strcmp(m->recipe, "fp8") == 0     ? "-fp8"
-                                                 : "-bf16");
+    if (strcmp(m->table, "torchtitan") == 0) {
+        kind = "-70b";
+    } else if (strcmp(m->table, "dgxc") == 0) {
+        kind = strcmp(m->recipe, "fp8") == 0 ? "-fp8" : "-bf16";
+    }
+    snprintf(name, sizeof name, "%s%s", m->table, kind);
     r = add(name, m->model, m->name, m->model, m->machine, m->recipe);
     if (dpar_strategy_read(&r->strategy, m->strategy, strlen(m->strategy), NULL, &why) < 0) {
         give_up(m->name, &why);
@@ -887,6 +915,7 @@ static void print_ranking(const char *name)
 
 static void print_rows(const char *name)
 {
+    char mark;
     int i, q, any = 0;
     for (i = 0; i < row_count; i++) {
         const row *r = &rows[i];
@@ -896,11 +925,13 @@ static void print_rows(const char *name)
         if (!any++) {
             printf("\n### %s\n\n```\n", name);
         }
-        printf("%-58s %c %10.4f %10.4f %+7.2f %%\n", r->name,
-               r->marked  ? '*'
-               : r->apart ? 'a'
-                          : ' ',
-               r->measured, r->predicted, 100.0 * (r->predicted / r->measured - 1.0));
+        mark = ' ';
+        if (r->marked) {
+            mark = '*';
+        } else if (r->apart) {
+            mark = 'a';
+        }
+        printf("%-58s %c %10.4f %10.4f %+7.2f %%\n", r->name, mark, r->measured, r->predicted, 100.0 * (r->predicted / r->measured - 1.0));
         if (getenv("TERMS") != NULL) {
             for (q = 0; q < DPAR_TIME_COUNT; q++) {
                 if (r->term[q] != 0.0) {
@@ -993,13 +1024,13 @@ static void print_left_out(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+enum { MEMORY_TABLES = 24, MEASURED = 64 };
+
 typedef struct memory_score {
     char table[24];
     int runs, refused, measured;
-    double error[64];
+    double error[MEASURED];
 } memory_score;
-
-enum { MEMORY_TABLES = 24 };
 
 static memory_score memory_scores[MEMORY_TABLES];
 static int memory_tables, memory_print;
@@ -1009,10 +1040,11 @@ static memory_score *memory_score_of(const char *name)
     int i;
     for (i = 0; i < memory_tables && strcmp(memory_scores[i].table, name) != 0; i++) {
     }
+    if (i == MEMORY_TABLES) {
+        no_room("tables of memory", MEMORY_TABLES);
+    }
     if (i == memory_tables) {
-        if (memory_tables++ == MEMORY_TABLES) {
-            exit(3);
-        }
+        memory_tables++;
         snprintf(memory_scores[i].table, sizeof memory_scores[i].table, "%s", name);
     }
     return &memory_scores[i];
@@ -1048,7 +1080,10 @@ static void memory_look(const memory_row *r, void *context)
     }
     s->runs++;
     s->refused += wrong;
-    if (r->gib > 0.0 && s->measured < 64) {
+    if (r->gib > 0.0) {
+        if (s->measured == MEASURED) {
+            no_room("measured rows in one table of memory", MEASURED);
+        }
         s->error[s->measured++] = 100.0 * (said.gib / r->gib - 1.0);
     }
 }
@@ -1373,10 +1408,18 @@ int main(int argc, char **argv)
             svg = argv[++i];
         } else if (strcmp(argv[i], "--fit") == 0) {
             refit = 1;
+        } else {
+            fprintf(stderr,
+                    "accuracy: option '%s' is unknown or lacks its value (--data DIR, --fit, "
+                    "--svg FILE)\n",
+                    argv[i]);
+            return 2;
         }
     }
     rows = (row *)calloc(ROWS, sizeof *rows);
     if (rows == NULL) {
+        fprintf(stderr, "accuracy: no memory for %d rows (%ld bytes)\n", ROWS,
+                (long)(ROWS * sizeof *rows));
         return 3;
     }
     load_sc21(dir);
@@ -1400,5 +1443,9 @@ int main(int argc, char **argv)
         predict_all(0, NULL, NULL);
     }
     print_document(dir);
-    return svg == NULL || draw_chart(svg) ? 0 : 2;
+    if (svg != NULL && !draw_chart(svg)) {
+        fprintf(stderr, "accuracy: the chart cannot be written to %s\n", svg);
+        return 2;
+    }
+    return 0;
 }

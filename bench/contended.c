@@ -127,6 +127,7 @@ static float *zeros(size_t count)
 {
     float *memory = (float *)calloc(count, sizeof(float));
     if (memory == NULL) {
+        fprintf(stderr, "contended: no memory for %zu bytes\n", count * sizeof(float));
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return memory;
@@ -150,7 +151,8 @@ int main(int argc, char **argv)
     failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &b.world, &why) < 0 ||
              dpar_grid_make(b.world, &desc, &b.grid, &why) < 0;
     if (failed) {
-        puts(why.text);
+        fprintf(stderr, "contended: the ranks or their grid of %d x %d cells do not begin: %s\n",
+                (int)CELLS, (int)CELLS, why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     b.own = b.grid->count[1];

@@ -135,7 +135,10 @@ struct one {
 static double bus_factor(int kind, int32_t ranks)
 {
     const double n = ranks;
-    return kind == SEND_RECV ? 1.0 : kind == ALL_REDUCE ? 2.0 * (n - 1.0) / n : (n - 1.0) / n;
+    if (kind == SEND_RECV) {
+        return 1.0;
+    }
+    return kind == ALL_REDUCE ? 2.0 * (n - 1.0) / n : (n - 1.0) / n;
 }
 
 static void by_dpar(const one &o)

@@ -95,7 +95,10 @@ __host__ __device__ static inline double expected(const cells &c, int64_t i)
     if (outside > 0) {
         return c.after == 1 ? value(c, global) : 0.0;
     }
-    return value(c, global) * (c.after < 2 ? 1 : c.full ? times : sum);
+    if (c.after < 2) {
+        return value(c, global);
+    }
+    return value(c, global) * (c.full ? times : sum);
 }
 
 __global__ static void fill(const cells c)
@@ -137,7 +140,13 @@ static const char *how(const plan *p)
     dpar_text_init(&t, text, sizeof text);
     dpar_halo_plan_report(p->x, &t);
     const bool memory = strstr(text, " packed ") != NULL, messages = strstr(text, " message ") != NULL;
-    return memory && messages ? "both" : memory ? "memory" : messages ? "messages" : "copies";
+    if (memory && messages) {
+        return "both";
+    }
+    if (memory) {
+        return "memory";
+    }
+    return messages ? "messages" : "copies";
 }
 
 static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
@@ -341,7 +350,8 @@ static int run(gpu *g, const void *arg)
     const settings &s = *(const settings *)arg;
     int bad = 0;
     for (int k = 0; k < (s.cells > 0 ? 1 : 2); k++) {
-        const int64_t n = s.cells > 0 ? (int64_t)s.cells : k ? 512 : 128;
+        const int64_t usual = k == 0 ? 128 : 512;
+        const int64_t n = s.cells > 0 ? (int64_t)s.cells : usual;
         for (int full = 0; full < 2; full++) {
             bad |= one_case(g, n, s, full);
         }

@@ -50,7 +50,7 @@ static cudaEvent_t before, behind;
 static void fine(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess) {
-        printf("%s: %s\n", what, cudaGetErrorString(error));
+        fprintf(stderr, "gpu_kernels: %s: CUDA says: %s\n", what, cudaGetErrorString(error));
         exit(1);
     }
 }
@@ -58,7 +58,8 @@ static void fine(cudaError_t error, const char *what)
 static void well(dpar_status st)
 {
     if (st != DPAR_OK) {
-        printf("%s\n", gpu.why.text[0] != 0 ? gpu.why.text : dpar_status_text(st));
+        fprintf(stderr, "gpu_kernels: %s\n",
+                gpu.why.text[0] != 0 ? gpu.why.text : dpar_status_text(st));
         exit(1);
     }
 }
@@ -1022,7 +1023,7 @@ static void measured(void)
     dpar_cuda_measurement m;
     dpar_why why;
     if (dpar_cuda_measure(&gpu, NULL, &m, &why) != DPAR_OK) {
-        printf("%s\n", why.text);
+        fprintf(stderr, "gpu_kernels: the device was not measured: %s\n", why.text);
         exit(1);
     }
     printf("%s: copy %.1f GB/s, product %.1f TFLOP/s (%s), launch %.2f us, link %.1f GB/s, from the "

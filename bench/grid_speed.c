@@ -149,6 +149,8 @@ static int rows(dpar_comm *c, int cells, int width, double seconds)
     for (t.row = 0; t.row < ROWS; t.row++) {
         t.x = full_api(c, &t, t.row < 2 ? 1 : ARRAYS);
         if (!t.x) {
+            fprintf(stderr, "grid_speed: rank %d: no halo plan for the row '%s': %s\n", c->rank,
+                    name[t.row], c->why.text);
             return 1;
         }
         bad += wrong(c, &t, 0) + wrong(c, &t, 1);
@@ -193,7 +195,7 @@ int main(int argc, char **argv)
     const int ranks = argc > 2 ? atoi(argv[2]) : 2;
     dpar_why why;
     if (dpar_launch(ranks, each, &seconds, NULL, &why) < 0) {
-        fprintf(stderr, "%s\n", why.text);
+        fprintf(stderr, "grid_speed: %d ranks: %s\n", ranks, why.text);
         return 1;
     }
     return 0;

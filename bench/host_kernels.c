@@ -7,9 +7,11 @@
  *
  *   cc -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
  *       -ffinite-math-only -DPLAIN -c bench/host_kernels.c -o build/plain.o &&
- *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/host_kernels.c build/plain.o -o build/host_kernels -lm
- * && build/host_kernels [ELEMENTS [WORDS]]     WORDS: only rows that have them
- */
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/host_kernels.c build/plain.o \
+ *       -o build/host_kernels -lm &&
+ *   build/host_kernels [ELEMENTS [WORDS]]     WORDS: only rows that have them
+ *
+ * Exit codes: 0 measured; 1 no memory, or a kernel of dpar failed; 2 wrong arguments. */
 #include <math.h>
 #include <stdint.h>
 
@@ -103,7 +105,8 @@ static uint16_t f16_of(float f)
     const uint32_t under = bits_of(float_of(x) + 0.5f) - 0x3f000000u;
     const uint32_t usual = (x - 0x38000000u + 0xfff + (x >> 13 & 1)) >> 13;
     const uint32_t top = x > 0x7f800000u ? 0x7e00 : 0x7c00;
-    return (uint16_t)((x >= 0x47800000u ? top : x < 0x38800000u ? under : usual) | sign >> 16);
+    const uint32_t below = x < 0x38800000u ? under : usual;
+    return (uint16_t)((x >= 0x47800000u ? top : below) | sign >> 16);
 }
 
 static float of_f16(uint16_t h)
@@ -267,7 +270,8 @@ void plain_quantize_8(arrays *a)
             const uint32_t bits = bits_of(x[i] / scale), size = bits & 0x7fffffff;
             const uint32_t usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
             const uint32_t under = bits_of(float_of(size) + 16384.0f) & 0xff;
-            const uint32_t code = size < 0x3c800000 ? under : usual < 0x7e ? usual : 0x7e;
+            const uint32_t most = usual < 0x7e ? usual : 0x7e;
+            const uint32_t code = size < 0x3c800000 ? under : most;
             c[i] = (int8_t)(code | (code != 0 ? bits >> 24 & 0x80 : 0));
         }
     }
@@ -516,10 +520,13 @@ enum { ROUNDS = 41 };
 static dpar_mem_layers host;
 static dpar_mem mem;
 
+static const char *running; /* the row of the table that is being measured */
+
 static void must(dpar_status st)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "host_kernels: status %d\n", (int)st);
+        fprintf(stderr, "host_kernels: row '%s': dpar says: %s (status %d)\n", running,
+                dpar_status_text(st), (int)st);
         exit(1);
     }
 }
@@ -984,6 +991,7 @@ static void row(const kernel *k, arrays *a)
 {
     static double seconds[2][ROUNDS];
     const double n = (double)(k->elements > 0 ? k->elements : a->n);
+    running = k->name;
     fill(a);
     for (int round = -1; round < ROUNDS; round++) { /* one to warm up */
         for (int way = 0; way < 2; way++) {
@@ -1007,15 +1015,22 @@ int main(int argc, char **argv)
     arrays a;
     unsigned char *at;
     int64_t n;
+    if (argc > 3) {
+        fprintf(stderr, "host_kernels: %d arguments; usage: host_kernels [ELEMENTS [WORDS]]\n",
+                argc - 1);
+        return 2;
+    }
     a.n = argc > 1 ? atoll(argv[1]) : 932608;
     if (a.n < 3 * HEADS * TOKENS * WIDTH || a.n > 1 << 28) {
-        fprintf(stderr, "host_kernels: %d to 2^28 elements, not %s\n", 3 * HEADS * TOKENS * WIDTH,
-                argv[1]);
+        fprintf(stderr, "host_kernels: ELEMENTS is %s; it has to be %d to %d\n", argv[1],
+                3 * HEADS * TOKENS * WIDTH, 1 << 28);
         return 2;
     }
     n = (a.n + a.n / 2 + 63) / 64 * 64;
     at = (unsigned char *)aligned_alloc(64, (size_t)(n * EACH + 63) / 64 * 64);
     if (at == NULL) {
+        fprintf(stderr, "host_kernels: no memory for %lld elements (%lld bytes)\n", (long long)a.n,
+                (long long)(n * EACH));
         return 1;
     }
     a.d = (double *)(void *)at;

@@ -72,7 +72,8 @@ static int streams(int kernel)
 
 static void run(int kernel, char *const *array, int64_t bytes)
 {
-    const int32_t type = kernel < 9 ? DPAR_F32 : kernel == 11 ? DPAR_F16 : DPAR_BF16;
+    const int32_t narrow = kernel == 11 ? DPAR_F16 : DPAR_BF16;
+    const int32_t type = kernel < 9 ? DPAR_F32 : narrow;
     const int64_t count = bytes / dpar_type_bytes(type);
     const int shift = kernel == 5 ? 4 : 0;
     const int own = kernel == 4 || kernel == 6;
@@ -149,7 +150,9 @@ int main(void)
     pid_t child;
     if (shared == MAP_FAILED || sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
         CPU_COUNT(&allowed) < 2) {
-        printf("needs two cores\n");
+        fprintf(stderr,
+                "kernel_speed: needs memory that two processes share, and two cores that it "
+                "may use\n");
         return 1;
     }
     child = fork();
@@ -160,12 +163,19 @@ int main(void)
             CPU_SET(cpu, &mine);
         }
     }
-    if (child < 0 || sched_setaffinity(0, sizeof(mine), &mine) != 0) {
+    if (child < 0) {
+        perror("kernel_speed: the second process does not start");
+        return 1;
+    }
+    if (sched_setaffinity(0, sizeof(mine), &mine) != 0) {
+        perror("kernel_speed: a process cannot be kept on its core");
         return 1;
     }
     for (i = 0; i < ARRAYS; i++) {
         array[i] = (char *)aligned_alloc(4096, room);
         if (array[i] == NULL) {
+            fprintf(stderr, "kernel_speed: no memory for array %d of %d (%zu bytes)\n", i + 1,
+                    ARRAYS, room);
             return 1;
         }
         memset(array[i], 0, room); /* zeros: sums of them stay so, and cost as any other */

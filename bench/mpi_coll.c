@@ -26,6 +26,8 @@
  *
  * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
  * more initialisers of `engine`, each followed by a comma.
+ *
+ * Exit codes: 0 measured; 1 a wrong result, or no memory.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -128,7 +130,11 @@ static void mpi_count_each(int count)
     if (mpi_counts == NULL) {
         mpi_counts = malloc((size_t)size * 2 * sizeof *mpi_counts);
     }
-    for (int r = 0; mpi_counts != NULL && r < size; r++) {
+    if (mpi_counts == NULL) {
+        fprintf(stderr, "mpi_coll: rank %d: no memory for the counts of %d ranks\n", rank, size);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    for (int r = 0; r < size; r++) {
         mpi_counts[r] = count;
         mpi_counts[size + r] = r * count;
     }
@@ -301,7 +307,14 @@ static int measure(const engine *e, int op, float *in, float *out, size_t count,
     }
     ops = (size_t)(seconds / (each > 1e-7 ? each : 1e-7));
     inner = block ? ops / BLOCKS + 1 : 1;
-    r->samples = block ? BLOCKS : ops < 5 ? 5 : ops > MAX_SAMPLES ? MAX_SAMPLES : ops;
+    r->samples = ops;
+    if (block) {
+        r->samples = BLOCKS;
+    } else if (ops < 5) {
+        r->samples = 5;
+    } else if (ops > MAX_SAMPLES) {
+        r->samples = MAX_SAMPLES;
+    }
     before = probe_line(own_core ? PINGS : 0);
     r->lost = probe_waited();
     all = now();
@@ -329,7 +342,12 @@ static int measure(const engine *e, int op, float *in, float *out, size_t count,
 
 static void print_row(const char *name, int op, size_t bytes, int round, const result *r)
 {
-    double n = size, factor = is_blocked(op) ? (n - 1) / n : op == ALL_REDUCE ? 2 * (n - 1) / n : 1;
+    double n = size, factor = 1;
+    if (is_blocked(op)) {
+        factor = (n - 1) / n;
+    } else if (op == ALL_REDUCE) {
+        factor = 2 * (n - 1) / n;
+    }
     if (rank == 0) {
         printf("%s,%d,%s,%zu,%d,%d,%zu,%.3f,%.3f,%.3f,%.1f,%.3f\n", name, size, op_name[op], bytes,
                dirty, round, r->samples, r->min * 1e6, r->median * 1e6,
@@ -376,7 +394,8 @@ static void one_row(int k, const char *label, int op, size_t bytes, int round)
     result r;
     int bad = usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &r) : 1;
     if (bad < 0) {
-        fprintf(stderr, "%s: wrong result in %s of %zu bytes\n", name, op_name[op], bytes);
+        fprintf(stderr, "mpi_coll: engine %s: wrong result in %s of %zu bytes\n", name, op_name[op],
+                bytes);
         failed = 1;
     } else if (!bad) {
         print_row(name, op, op == BARRIER ? 0 : bytes, round, &r);

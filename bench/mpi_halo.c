@@ -38,7 +38,9 @@
  * engine that has not half of its samples then gets no row.
  *
  * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
- * more initialisers of `engine`, each followed by a comma. */
+ * more initialisers of `engine`, each followed by a comma.
+ *
+ * Exit codes: 0 measured; 1 a wrong cell, or no memory; 2 a wrong option. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -131,7 +133,12 @@ static void add_side(step *s, int k, int open)
         const int g = block.grid[d], first = v[d] == 0 && d >= open ? 0 : block.w;
         a->extent[d] = v[d] != 0 ? block.w : block.edge - 2 * first;
         a->own[d] = v[d] > 0 ? block.n : first;
-        a->halo[d] = v[d] > 0 ? block.n + block.w : v[d] < 0 ? 0 : first;
+        a->halo[d] = first;
+        if (v[d] > 0) {
+            a->halo[d] = block.n + block.w;
+        } else if (v[d] < 0) {
+            a->halo[d] = 0;
+        }
         a->peer = a->peer * g + (block.place[d] + v[d] + g) % g;
         a->cells *= (size_t)a->extent[d];
     }
@@ -520,7 +527,12 @@ static void fill(real *array, int kind)
     for (size_t i = 0; i < cells_in_all(); i++) {
         int out, copies;
         const double value = whole_value(i, &out, &copies);
-        array[i] = out == 0 ? (real)value : kind == ADJOINT && reached(out) ? 1 : (real)NAN;
+        array[i] = (real)NAN;
+        if (out == 0) {
+            array[i] = (real)value;
+        } else if (kind == ADJOINT && reached(out)) {
+            array[i] = 1;
+        }
     }
 }
 
@@ -667,8 +679,8 @@ static int enter(const engine *e, contestant *c, real *common)
     MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (all > 0) {
         if (block.rank == 0) {
-            fprintf(stderr, "%s is WRONG in %ld cells: n %d, w %d, %s\n", e->name, all, block.n,
-                    block.w, block.full ? "full" : "faces");
+            fprintf(stderr, "mpi_halo: %s is WRONG in %ld cells: n %d, w %d, %s\n", e->name, all,
+                    block.n, block.w, block.full ? "full" : "faces");
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -695,8 +707,11 @@ static void tell(const engine *e, contestant *c)
     }
     if (2 * c->samples < wanted_samples) {
         if (block.rank == 0) {
-            fprintf(stderr, "%s, n %d, w %d, %s: %d of %d samples counted: no row\n", e->name,
-                    block.n, block.w, block.full ? "full" : "faces", c->samples, wanted_samples);
+            fprintf(stderr,
+                    "mpi_halo: %s, n %d, w %d, %s: no row, as only %d of %d samples counted in "
+                    "%g s\n",
+                    e->name, block.n, block.w, block.full ? "full" : "faces", c->samples,
+                    wanted_samples, patience);
         }
         return;
     }
@@ -722,6 +737,8 @@ static void one_case(int n, int w, int full)
     common = malloc(cells_in_all() * sizeof *common);
     buffers = calloc(2 * cells_in_all(), sizeof *buffers);
     if (!common || !buffers) {
+        fprintf(stderr, "mpi_halo: rank %d: no memory for three arrays of %zu cells (n %d, w %d)\n",
+                block.rank, cells_in_all(), n, w);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     for (int e = 0; e < ENGINES; e++) {
@@ -775,9 +792,11 @@ static void option(const char *word)
         seconds = atof(value + 1);
     } else if (n == 7 && memcmp(word, "samples", n) == 0) {
         wanted_samples = atoi(value + 1);
-        wanted_samples = wanted_samples < 1             ? 1
-                         : wanted_samples > MAX_SAMPLES ? MAX_SAMPLES
-                                                        : wanted_samples;
+        if (wanted_samples < 1) {
+            wanted_samples = 1;
+        } else if (wanted_samples > MAX_SAMPLES) {
+            wanted_samples = MAX_SAMPLES;
+        }
     } else if (n == 7 && memcmp(word, "engines", n) == 0) {
         only_engines = value + 1;
     } else if (n == 5 && memcmp(word, "usual", n) == 0 &&
@@ -791,7 +810,11 @@ static void option(const char *word)
     } else if (n == 7 && memcmp(word, "measure", n) == 0) {
         measure = atof(value + 1);
     } else {
-        fprintf(stderr, "mpi_halo: what is %s?\n", word);
+        fprintf(stderr,
+                "mpi_halo: option '%s' is unknown or has a value that cannot be read; the options "
+                "are label, grid, n, w, shapes, samples, seconds, engines, usual, lost, patience "
+                "and measure, each followed by =VALUE\n",
+                word);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
 }
@@ -817,6 +840,7 @@ static void print_usual(void)
         }
     }
     if (!line || !work) {
+        fprintf(stderr, "mpi_halo: rank %d: no memory for %d times\n", block.rank, most);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     qsort(line, (size_t)most, sizeof *line, by_value);
@@ -852,7 +876,9 @@ int main(int argc, char **argv)
             int w;
             b = next_number(b, &w);
             if (w < 1 || n < w || n > 1024) {
-                fprintf(stderr, "mpi_halo: n=%d w=%d: 1 <= w <= n <= 1024\n", n, w);
+                fprintf(stderr,
+                        "mpi_halo: n is %d and w is %d; they have to be 1 <= w <= n <= 1024\n", n,
+                        w);
                 MPI_Abort(MPI_COMM_WORLD, 2);
             }
             for (int full = 0; full < 2; full++) {

@@ -25,7 +25,7 @@ static void *get(int64_t bytes)
 {
     void *mem = bytes < 0 ? NULL : malloc((size_t)bytes + 1);
     if (mem == NULL) {
-        fprintf(stderr, "no memory for %.0f bytes\n", (double)bytes);
+        fprintf(stderr, "order_speed: no memory for %.0f bytes\n", (double)bytes);
         exit(1);
     }
     memset(mem, 1, (size_t)bytes); /* so that no pass pays for the first touch of a page */
@@ -35,7 +35,7 @@ static void *get(int64_t bytes)
 static void must(dpar_status st, const dpar_why *why)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "%s\n", why->text);
+        fprintf(stderr, "order_speed: %s\n", why->text);
         exit(1);
     }
 }

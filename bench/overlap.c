@@ -189,8 +189,12 @@ static dpar_status row(step_of *s, int host, int thread, int steps)
             bad += wrong(s);
         }
     }
-    st = st == DPAR_OK ? dpar_comm_progress(s->c, 0) : st;
-    st = st == DPAR_OK ? dpar_all_reduce(s->c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_comm_progress(s->c, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(s->c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL);
+    }
     if (st != DPAR_OK || all > 0) {
         printf("rank %d: %s %s, %lld elements wrong\n", s->c->rank, dpar_status_text(st),
                s->c->why.text, (long long)all);
@@ -230,16 +234,21 @@ static dpar_status trace(step_of *s, const char *path)
     s->host = 0;
     s->looks = 1;
     rewrite(s);
-    st = st == DPAR_OK ? step(s, COMPUTE | TRAVEL, &seconds) : st;
-    st = st == DPAR_OK ? dpar_comm_progress(s->c, 0) : st;
-    st = st == DPAR_OK ? dpar_gather(s->c, &s->t, all, (int64_t)sizeof all[0], DPAR_U8, 0, NULL)
-                       : st;
+    if (st == DPAR_OK) {
+        st = step(s, COMPUTE | TRAVEL, &seconds);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_comm_progress(s->c, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_gather(s->c, &s->t, all, (int64_t)sizeof all[0], DPAR_U8, 0, NULL);
+    }
     if (st != DPAR_OK || s->c->rank != 0) {
         return st;
     }
     f = fopen(path, "w");
     if (f == NULL) {
-        fprintf(stderr, "%s cannot be written\n", path);
+        fprintf(stderr, "overlap: the trace file '%s' cannot be written\n", path);
         return DPAR_E_SYSTEM;
     }
     fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":"
@@ -336,7 +345,7 @@ int main(int argc, char **argv)
            "|\n|---|---|---|---|---|---|---|---|\n");
     fflush(stdout);
     if (dpar_launch(RANKS, each, &a, &o, &why) != DPAR_OK) {
-        fprintf(stderr, "%s\n", why.text);
+        fprintf(stderr, "overlap: the ranks did not end well: %s\n", why.text);
         return 1;
     }
     return 0;

@@ -36,7 +36,10 @@ typedef struct job {
 
 static int64_t size_of_row(int32_t row)
 {
-    return row == 0 ? 4 : row == 1 ? 64 : INT64_C(256) << 2 * (row - 2);
+    if (row == 0) {
+        return 4;
+    }
+    return row == 1 ? 64 : INT64_C(256) << 2 * (row - 2);
 }
 
 static void rewrite(uint32_t *at, int64_t words, uint32_t with)
@@ -132,6 +135,8 @@ static int rank_main(dpar_comm *c, void *arg)
         wrong = !in || !out;
     }
     if (wrong) {
+        fprintf(stderr, "p2p_speed: rank %d: no memory for two messages of %zu bytes\n", c->rank,
+                bytes);
         return 1;
     }
     memset(in, 1, bytes);
@@ -150,6 +155,7 @@ int main(int argc, char **argv)
         (result *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int failed = 0;
     if (results == MAP_FAILED) {
+        fprintf(stderr, "p2p_speed: no memory for the results (%zu bytes)\n", bytes);
         return 1;
     }
     printf("%10s", "bytes");
@@ -169,7 +175,8 @@ int main(int argc, char **argv)
         fflush(stdout);
         if (dpar_launch(2, rank_main, &j, &o, &why) != DPAR_OK) {
             failed = 1;
-            printf("\n%s: %s\n", column_name[k], why.text);
+            printf("\n");
+            fprintf(stderr, "p2p_speed: column '%s': %s\n", column_name[k], why.text);
         }
     }
     printf("\n");

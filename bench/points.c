@@ -40,7 +40,7 @@ static int me, ranks;
 static void must(int good, const char *what)
 {
     if (!good) {
-        fprintf(stderr, "rank %d: %s: %s\n", me, what, world ? world->why.text : "");
+        fprintf(stderr, "points: rank %d: %s: %s\n", me, what, world ? world->why.text : "");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
@@ -389,7 +389,13 @@ int main(int argc, char **argv)
             done = 1;
         }
     }
-    must(done, "for 2, 4 or 8 ranks");
+    if (!done) {
+        fprintf(stderr,
+                "points: there are %d ranks; this program is for 2, 4 or 8, and n has to "
+                "name a size\n",
+                ranks);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     if (ranks == 2) {
         plan_time(label, 1000000);
     }

@@ -25,7 +25,9 @@
  * waits for lines of other ranks (scale_lines.h), a halo for each peer; it puts what it
  * gives into staging memory and takes what it gets, at copy_Bps a rank, or at memory_Bps of all
  * together where that takes longer. Messages within a node take near_s each and go at near_Bps. A
- * halo's copies are those of dpar_halo_cost_predict. */
+ * halo's copies are those of dpar_halo_cost_predict.
+ *
+ * Exit codes: 0 done; 1 no memory, or an operation failed; 2 wrong options, or too few nodes. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -166,7 +168,7 @@ static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
         j->stride[d] = grid.stride[d];
     }
     if (s != DPAR_OK || dpar_halo_cost_predict(&cost, &host, &grid, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: %s\n", why.text);
+        fprintf(stderr, "scale: a halo of %d^3 cells a rank: %s\n", (int)n, why.text);
         exit(1);
     }
     j->cells = n;
@@ -192,8 +194,16 @@ static const char *short_bytes(double b, char *text)
 
 static const char *short_seconds(double s, char *text)
 {
-    const double v = s < 1e-3 ? s * 1e6 : s < 1 ? s * 1e3 : s;
-    sprintf(text, v < 9.95 ? "%.1f %s" : "%.0f %s", v, s < 1e-3 ? "us" : s < 1 ? "ms" : "s");
+    const char *unit = "s";
+    double v = s;
+    if (s < 1e-3) {
+        unit = "us";
+        v = s * 1e6;
+    } else if (s < 1) {
+        unit = "ms";
+        v = s * 1e3;
+    }
+    sprintf(text, v < 9.95 ? "%.1f %s" : "%.0f %s", v, unit);
     return text;
 }
 
@@ -246,6 +256,8 @@ static double meet_seconds(int32_t ranks)
     g.level[0] = ranks > 16 ? 8 : ranks;
     g.level[1] = ranks / 8;
     if (!scale_count_lines(&g, &c)) {
+        fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
+                (int)ranks);
         exit(1);
     }
     return (double)c.together * line_s;
@@ -379,12 +391,15 @@ static void cache_lines(void)
         scale_line_counts c;
         int32_t k;
         if (!scale_count_lines(g, &c)) {
+            fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
+                    (int)scale_group_ranks(g));
             exit(1);
         }
         printf("| %d | %s", (int)scale_group_ranks(g),
                g->levels == 1 ? "one: all to all" : "groups of ");
         for (k = 0; k < g->levels && g->levels > 1; k++) {
-            printf("%s%d", k ? k == g->levels - 1 ? ", top " : ", of " : "", (int)g->level[k]);
+            const char *between = k == g->levels - 1 ? ", top " : ", of ";
+            printf("%s%d", k > 0 ? between : "", (int)g->level[k]);
         }
         printf(" | %d | %d | %d: %d B | %d | %d | %s |\n", (int)c.transfers, (int)c.taken_back,
                (int)c.busiest, (int)c.busiest * 64, (int)c.together, (int)c.late,
@@ -406,7 +421,7 @@ static const char usage[] =
 
 static int refuse(const char *what, const char *text)
 {
-    fprintf(stderr, "scale: %s: %s; --help\n", text, what);
+    fprintf(stderr, "scale: option '%s': %s (scale --help lists the options)\n", text, what);
     return 2;
 }
 
@@ -465,22 +480,24 @@ int main(int argc, char **argv)
                 return refuse(why.text, argv[i]);
             }
             if (c.nics < 1) {
-                return refuse("a machine without ports", argv[i]);
+                return refuse("this machine has no network ports, and it needs one", argv[i]);
             }
         } else if (strncmp(argv[i], "memory=", 7) == 0) {
             memory = atof(value);
             if (!(memory > 0)) {
-                return refuse("GB/s, above 0", argv[i]);
+                return refuse("memory is in GB/s and has to be above 0", argv[i]);
             }
         } else if (strncmp(argv[i], "nodes=", 6) == 0) {
             w.n = read_list(value, 2, 8192, w.nodes);
         } else if (strncmp(argv[i], "ranks=", 6) == 0) {
             w.m = read_list(value, 2, 128, w.ranks);
         } else {
-            return refuse("not known", argv[i]);
+            return refuse("there is no such option", argv[i]);
         }
         if (w.n == 0 || w.m == 0) {
-            return refuse("powers of two from 2 on, at most 8192 nodes of 128 ranks", argv[i]);
+            return refuse("the numbers have to be powers of two from 2 on, at most 8192 nodes and "
+                          "128 ranks",
+                          argv[i]);
         }
     }
     rates_of(&c, memory * 1e9, &r);
@@ -513,7 +530,7 @@ static double slowest(double t)
 static void must(int good, const char *what)
 {
     if (!good) {
-        fprintf(stderr, "scale: %s: %s\n", what, world ? world->why.text : "");
+        fprintf(stderr, "scale: %s failed: %s\n", what, world ? world->why.text : "");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
@@ -727,7 +744,10 @@ static double row_job(int i, scale_job *j)
     if (i < 2 * SIZES) {
         const int64_t n = sizes[i % SIZES] / 4, each = n / world->size;
         j->way = i < SIZES ? REDUCE_LEVELS : ALL_EACH;
-        j->count = i < SIZES ? n : each > 0 ? each : 1;
+        j->count = n;
+        if (i >= SIZES) {
+            j->count = each > 0 ? each : 1;
+        }
         if (i >= SIZES && per_node > 1 &&
             j->count * 4 <= dpari_mpi_ctx_of(world)->world->dealt[0]) {
             j->way = ALL_LANES;
@@ -837,13 +857,16 @@ int main(int argc, char **argv)
     }
     MPI_Init(&argc, &argv);
     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: %s\n", why.text);
+        fprintf(stderr, "scale: dpar over MPI does not begin: %s\n", why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     per_node = world->node != NULL ? world->node->size : 1;
     if (strcmp(world->engine.name, "mpi") != 0 || world->size % per_node != 0 ||
         world->size == per_node) {
-        fprintf(stderr, "scale: two nodes or more, please, with as many ranks each\n");
+        fprintf(stderr,
+                "scale: rank %d: %d of the %d ranks are on this node (engine '%s'); two nodes or "
+                "more are needed, with as many ranks each\n",
+                (int)world->rank, (int)per_node, (int)world->size, world->engine.name);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     hold(rounds);

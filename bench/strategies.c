@@ -2,8 +2,8 @@
 /* What a strategy costs above the bare collectives of the same bytes: two ranks, each on a core of
  * its own, in turns in one run.
  *
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/strategies.c -o strategies && ./strategies [seconds
- * [word]]
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/strategies.c -o strategies
+ *     ./strategies [seconds [word]]
  *
  * word: only rows that contain it. A sample is one step after both ranks have rewritten what
  * travels; the slower rank counts. All use memory of dpar_comm_alloc. Columns: median us of the
@@ -11,7 +11,10 @@
  * to read and write beside them (a memcpy of as many bytes; what they are stands at the row; 0 for
  * most), of the strategy, and the ratios to both. Limit: 1.10 of the second. The last step of each
  * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
- * callbacks that do nothing: what is left is what dpar adds to them. */
+ * callbacks that do nothing: what is left is what dpar adds to them.
+ *
+ * Exit codes: 0 measured (a row that misses its limit says so); 1 no memory, an operation failed,
+ * or a result is wrong; 2 wrong arguments. */
 #include "dpar_train.h"
 
 #include <stdio.h>
@@ -77,11 +80,30 @@ static int by_value(const void *a, const void *b)
 static void *room(job *j, int64_t bytes)
 {
     void *memory = NULL;
-    if (j->blocks == BLOCKS || dpar_comm_alloc(j->c, bytes, &memory) != DPAR_OK) {
-        fprintf(stderr, "no memory for %s\n", j->r->name);
+    if (j->blocks == BLOCKS) {
+        fprintf(stderr, "strategies: row '%s' asks for more than %d blocks of memory\n", j->r->name,
+                BLOCKS);
         exit(1);
     }
-    return j->block[j->blocks++] = memory;
+    if (dpar_comm_alloc(j->c, bytes, &memory) != DPAR_OK) {
+        fprintf(stderr, "strategies: row '%s': no memory for a block of %lld bytes: %s\n",
+                j->r->name, (long long)bytes, j->c->why.text);
+        exit(1);
+    }
+    j->block[j->blocks] = memory;
+    j->blocks++;
+    return memory;
+}
+
+/* Memory of this rank alone, zeroed; one byte at least. */
+static void *own_room(const char *name, int64_t bytes)
+{
+    void *memory = calloc(1, (size_t)bytes + 1);
+    if (memory == NULL) {
+        fprintf(stderr, "strategies: row '%s': no memory for %lld bytes\n", name, (long long)bytes);
+        exit(1);
+    }
+    return memory;
 }
 
 static void fill(void *at, int64_t n, float with)
@@ -113,7 +135,7 @@ static dpar_status ddp_open(job *j)
 {
     const row *r = j->r;
     dpar_ddp_desc o = {0};
-    int64_t *numel = (int64_t *)calloc((size_t)r->n, sizeof *numel);
+    int64_t *numel = (int64_t *)own_room(r->name, r->n * (int64_t)sizeof *numel);
     dpar_status st;
     for (int32_t i = 0; i < r->n; i++) {
         numel[i] = r->numel;
@@ -191,7 +213,7 @@ static int64_t over_all(const job *j)
 static dpar_status over_open(job *j)
 {
     dpar_ddp_desc o = {0};
-    int64_t *count = (int64_t *)calloc((size_t)j->r->n, sizeof *count);
+    int64_t *count = (int64_t *)own_room(j->r->name, j->r->n * (int64_t)sizeof *count);
     dpar_status st;
     for (int32_t i = 0; i < j->r->n; i++) {
         count[i] = j->r->numel;
@@ -255,7 +277,9 @@ static dpar_status zero1_bare(job *j)
     p.gradient = g + share * j->c->rank;
     p.weight_type = p.gradient_type = DPAR_F32;
     p.count = share;
-    st = st == DPAR_OK ? dpar_optimizer_step(&j->sgd, &p, 1, 0.0, 1.0) : st;
+    if (st == DPAR_OK) {
+        st = dpar_optimizer_step(&j->sgd, &p, 1, 0.0, 1.0);
+    }
     return st == DPAR_OK ? dpar_all_gather(j->c, own, w, share, DPAR_F32, NULL) : st;
 }
 
@@ -282,7 +306,7 @@ static dpar_status fsdp_open(job *j)
 {
     dpar_fsdp_desc o = {0};
     int64_t numel[UNITS];
-    float *value = (float *)malloc((size_t)j->r->numel * 4);
+    float *value = (float *)own_room(j->r->name, j->r->numel * 4);
     dpar_status st;
     for (int32_t u = 0; u < UNITS; u++) {
         numel[u] = j->r->numel;
@@ -348,7 +372,9 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
             fsdp_compute(j, u, 1);
             st = dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
         }
-        st = st == DPAR_OK ? dpar_fsdp_ready(f, u) : st;
+        if (st == DPAR_OK) {
+            st = dpar_fsdp_ready(f, u);
+        }
     }
     return st == DPAR_OK ? dpar_fsdp_end(f) : st;
 }
@@ -480,9 +506,13 @@ static dpar_status tensor_strategy(job *j)
     b.dx = j->block[5];
     b.gathered = sequence ? j->block[1] : NULL;
     st = dpar_linear_forward(&j->tensor, &up, &a);
-    st = st == DPAR_OK ? dpar_linear_forward(&j->tensor, &down, &b) : st;
+    if (st == DPAR_OK) {
+        st = dpar_linear_forward(&j->tensor, &down, &b);
+    }
     b.gathered = sequence ? j->block[2] : NULL;
-    st = st == DPAR_OK ? dpar_linear_backward(&j->tensor, &down, &b) : st;
+    if (st == DPAR_OK) {
+        st = dpar_linear_backward(&j->tensor, &down, &b);
+    }
     return st == DPAR_OK ? dpar_linear_backward(&j->tensor, &up, &a) : st;
 }
 
@@ -498,11 +528,12 @@ static dpar_status tensor_bare(job *j)
                    : dpar_all_reduce(j->c, j->block[3], j->block[3], n, DPAR_F32, DPAR_SUM, NULL);
     }
     st = dpar_all_gather(j->c, own + share, j->block[0], share, DPAR_F32, NULL);
-    st = st == DPAR_OK
-             ? dpar_reduce_scatter(j->c, j->block[1], own, share, DPAR_F32, DPAR_SUM, NULL)
-             : st;
-    st =
-        st == DPAR_OK ? dpar_all_gather(j->c, own + share, j->block[2], share, DPAR_F32, NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_reduce_scatter(j->c, j->block[1], own, share, DPAR_F32, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(j->c, own + share, j->block[2], share, DPAR_F32, NULL);
+    }
     return st == DPAR_OK
                ? dpar_reduce_scatter(j->c, j->block[3], own, share, DPAR_F32, DPAR_SUM, NULL)
                : st;
@@ -646,7 +677,7 @@ static dpar_status expert_open(job *j)
     dpar_experts_desc layer = {0};
     dpar_experts_choices choices = {0};
     const int64_t tokens = j->r->numel / (ROW * CHOICES);
-    int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
+    int32_t *chosen = (int32_t *)own_room(j->r->name, tokens * CHOICES * (int64_t)sizeof *chosen);
     int64_t i;
     dpar_status st = dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
@@ -668,8 +699,9 @@ static dpar_status expert_open(job *j)
     }
     choices.tokens = tokens;
     choices.chosen = chosen;
-    st = st == DPAR_OK ? dpar_experts_route(j->experts, NULL, 0, &choices, &j->route, &j->why)
-                       : st;
+    if (st == DPAR_OK) {
+        st = dpar_experts_route(j->experts, NULL, 0, &choices, &j->route, &j->why);
+    }
     free(chosen);
     return st;
 }
@@ -744,12 +776,12 @@ static dpar_status pipeline_open(job *j)
     order.micro_batches = MICROS;
     (void)dpar_schedule_generate(&plain, &order, NULL, 0, &j->why); /* says how many bytes */
     bytes = j->why.bytes;
-    j->list_room[0] = malloc((size_t)bytes);
+    j->list_room[0] = own_room(j->r->name, bytes);
     st = dpar_schedule_generate(&plain, &order, j->list_room[0], bytes, &j->why);
     if (st == DPAR_OK) {
         (void)dpar_schedule_lower(&j->list, &plain, &how, NULL, 0, &j->why);
         bytes = j->why.bytes;
-        j->list_room[1] = malloc((size_t)bytes);
+        j->list_room[1] = own_room(j->r->name, bytes);
         st = dpar_schedule_lower(&j->list, &plain, &how, j->list_room[1], bytes, &j->why);
     }
     o.schedule = &j->list;
@@ -789,14 +821,21 @@ static dpar_status pipeline_bare(job *j)
             if (st == DPAR_OK && m + 1 < MICROS) {
                 out = at + (2 + (m + 1) % 2) * n;
                 st = dpar_wait(&j->work[(m + 1) % 2]);
-                st = st == DPAR_OK ? dpar_send(j->c, out, n, DPAR_F32, 1, 0, &j->work[(m + 1) % 2])
-                                   : st;
+                if (st == DPAR_OK) {
+                    st = dpar_send(j->c, out, n, DPAR_F32, 1, 0, &j->work[(m + 1) % 2]);
+                }
             }
-            st = st == DPAR_OK ? dpar_recv(j->c, in, n, DPAR_F32, 1, 1, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_recv(j->c, in, n, DPAR_F32, 1, 1, NULL);
+            }
         } else {
             st = dpar_recv(j->c, in, n, DPAR_F32, 0, 0, NULL);
-            st = st == DPAR_OK ? dpar_wait(&j->work[m % 2]) : st;
-            st = st == DPAR_OK ? dpar_send(j->c, out, n, DPAR_F32, 0, 1, &j->work[m % 2]) : st;
+            if (st == DPAR_OK) {
+                st = dpar_wait(&j->work[m % 2]);
+            }
+            if (st == DPAR_OK) {
+                st = dpar_send(j->c, out, n, DPAR_F32, 0, 1, &j->work[m % 2]);
+            }
         }
     }
     return st == DPAR_OK ? dpar_wait_all(j->work, 2) : st;
@@ -910,7 +949,7 @@ static dpar_status measure(job *j, double seconds, double *out, int64_t *wrong)
 {
     static double t[3][SAMPLES];
     const double began = now();
-    unsigned char *copy = (unsigned char *)calloc(1, (size_t)j->r->beside * 2048 + 1);
+    unsigned char *copy = (unsigned char *)own_room(j->r->name, j->r->beside * 2048);
     int32_t n = 0, go = 1, k;
     dpar_status st = j->r->open(j);
     memset(copy, 1, (size_t)j->r->beside * 2048);
@@ -921,7 +960,9 @@ static dpar_status measure(job *j, double seconds, double *out, int64_t *wrong)
         j->r->rewrite(j);
         t[2][n] = timed(j, 2, copy, &st);
         go = now() - began < seconds || n < 8;
-        st = st == DPAR_OK ? dpar_broadcast(j->c, &go, 1, DPAR_I32, 0, NULL) : st;
+        if (st == DPAR_OK) {
+            st = dpar_broadcast(j->c, &go, 1, DPAR_I32, 0, NULL);
+        }
     }
     for (k = 0; k < 3 && st == DPAR_OK; k++) {
         qsort(t[k], (size_t)n, sizeof t[0][0], by_value);
@@ -949,21 +990,26 @@ static int each(dpar_comm *c, void *arg)
         if (strstr(rows[k].name, a->word) == NULL) {
             continue;
         }
-        j = (job *)calloc(1, sizeof *j);
+        j = (job *)own_room(rows[k].name, (int64_t)sizeof *j);
         j->c = c;
         j->r = &rows[k];
         st = measure(j, a->seconds, t, &wrong);
         if (st != DPAR_OK) {
-            printf("rank %d: %s: %s: %s %s\n", c->rank, rows[k].name, dpar_status_text(st),
-                   j->why.text, c->why.text);
+            fprintf(stderr, "strategies: rank %d: row '%s': %s: %s %s\n", c->rank, rows[k].name,
+                    dpar_status_text(st), j->why.text, c->why.text);
             return 1;
         }
         st = dpar_all_reduce(c, &wrong, &all, 1, DPAR_I64, DPAR_SUM, NULL);
         close_job(j);
         free(j);
-        if (st != DPAR_OK || all > 0) {
-            printf("rank %d: %s: %s, %lld elements wrong\n", c->rank, rows[k].name,
-                   dpar_status_text(st), (long long)all);
+        if (st != DPAR_OK) {
+            fprintf(stderr, "strategies: rank %d: row '%s': the sum of wrong elements failed: %s\n",
+                    c->rank, rows[k].name, c->why.text);
+            return 1;
+        }
+        if (all > 0) {
+            fprintf(stderr, "strategies: rank %d: row '%s': %lld elements wrong on all ranks\n",
+                    c->rank, rows[k].name, (long long)all);
             return 1;
         }
         if (c->rank == 0) {
@@ -983,14 +1029,17 @@ int main(int argc, char **argv)
     dpar_why why;
     dpar_world_desc o = {0};
     if (!(a.seconds > 0.0) || argc > 3) {
-        fprintf(stderr, "usage: %s [seconds a row [word]]\n", argv[0]);
+        fprintf(stderr,
+                "strategies: seconds is '%s', with %d arguments; usage: %s [seconds a row "
+                "[word]], seconds above 0\n",
+                argc > 1 ? argv[1] : "2", argc - 1, argv[0]);
         return 2;
     }
     printf("| strategy | bare us | and its memory | strategy us | ratio | (1.10) |\n"
            "|---|---|---|---|---|---|\n");
     fflush(stdout);
     if (dpar_launch(RANKS, each, &a, &o, &why) != DPAR_OK) {
-        fprintf(stderr, "%s\n", why.text);
+        fprintf(stderr, "strategies: the ranks did not end well: %s\n", why.text);
         return 1;
     }
     return 0;

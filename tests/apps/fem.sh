@@ -68,7 +68,7 @@ grep -q '^an exchange of one vector: .* us, priced .* us' "$work/out" || complai
 "$work/fem" --help > "$work/out" 2> "$work/err" && grep -q -e '--cells' "$work/out" || complain 'no help'
 refused "not '3'" --cells 3
 refused "not '8x'" --cells 8x
-refused '12 cells cannot be halved 3 times' --cells 12
+refused 'cells 12 cannot be halved 3 times' --cells 12
 refused "not '0'" --ranks 0
 refused "not '1'" --tolerance 1
 refused "a value must follow '--ranks'" --ranks

@@ -121,14 +121,14 @@ for word in 0 -1 nan inf 1e9 5days; do expect 2 '--days needs a number' --days "
 expect 2 '--alpha needs a number of 0 to 90' --alpha 91
 expect 2 '--every needs a whole number' --every 0
 expect 2 'a value must follow .--every' --every
-expect 2 'there are --case 2 and --case 5' --case 3
+expect 2 '--case takes 2 or 5' --case 3
 expect 2 'a value must follow .--save' --save
 expect 2 '1 to 999 characters must follow, not 0: .--frames' --frames ''
 expect 2 "unknown option; .* '--rwos'" --rwos 12
 expect 2 'divisible by 4' --table --rows 66
 expect 2 'divisible by 4' --table --rows 16
-expect 2 'of case 2' --table --case 5
-expect 2 'no files' --table --save x
+expect 2 'needs --case 2' --table --case 5
+expect 2 'allows no --save' --table --save x
 for word in 2x2 3 0x3 -1x-3 3x1x1 3x 1000x1; do
     expect 2 '--grid takes AxB' --ranks 3 --grid "$word"
 done
@@ -137,8 +137,8 @@ expect 2 '.' --rows 8 --ranks 11 --grid 11x1
 expect 2 'No such file' --resume "$work/nothing"
 expect 2 "twice: '--case'" --case 5 --rows 8 --case 2
 expect 2 "twice: '--save'" --save "$work/x" --rows 8 --save "$work/y"
-expect 2 '--resume brings its own' --resume "$work/whole" --rows 26
-expect 2 '--resume brings its own' --resume "$work/whole" --damping 0
+expect 2 '--resume takes --case' --resume "$work/whole" --rows 26
+expect 2 '--resume takes --case' --resume "$work/whole" --damping 0
 expect 2 'before the checkpoint' --resume "$work/whole" --days 0.5
 for bytes in 0 63 64 1000 32000; do
     head -c $bytes "$work/whole" > "$work/short"
@@ -159,8 +159,8 @@ expect 1 'cannot be written' --rows 8 --days 0.1 --frames "$work/no/such/directo
 mkfifo "$work/fifo" "$work/sent.part" "$work/f0002.ppm" || bad=1
 expect 2 'resume takes a regular file' --resume "$work/fifo"
 expect 2 'save takes a regular file' --rows 8 --days 0.1 --save "$work/fifo"
-expect 2 'what is there is no regular file' --rows 8 --days 0.1 --save "$work/sent"
-expect 1 'cannot be written: what is there is no regular file' --rows 8 --days 0.1 --frames "$work/f"
+expect 2 'it exists and is no regular file' --rows 8 --days 0.1 --save "$work/sent"
+expect 1 'cannot be written: it exists and is no regular file' --rows 8 --days 0.1 --frames "$work/f"
 for pipe in fifo sent.part f0002.ppm; do
     [ -p "$work/$pipe" ] || { echo "a pipe was replaced by a file: $pipe"; bad=1; }
 done

@@ -156,13 +156,13 @@ refused 2 'is 8 ranks, not 6' --ranks 6 --pp 2 --dp 2 --tp 2
 refused 2 'does not divide --dp' --dp 4 --replicas 3
 refused 2 'no multiple of dp' --dp 3
 refused 2 'does not divide dp' --dp 2 --ep 4 --experts 4
-refused 2 'ep without --experts' --dp 2 --ep 2
+refused 2 'ep needs --experts' --dp 2 --ep 2
 refused 2 'need --experts' --shared-experts 16
 refused 2 'need --experts' --capacity 1.5
-refused 2 'dropped is up to' --check --experts 4 --capacity 1 --dp 2
+refused 2 'other tokens are dropped' --check --experts 4 --capacity 1 --dp 2
 refused 2 'needs a number of 0.01' --experts 4 --capacity 0
-refused 2 'masters beside' --bf16
-refused 2 'masters beside' --pure-bf16
+refused 2 'need --zero 1, 2 or 3' --bf16
+refused 2 'need --zero 1, 2 or 3' --pure-bf16
 refused 2 'cuts something unevenly' --zero 1 --pure-bf16 --tp 2 --hidden 51 --steps 1 --quiet
 refused 2 'No such file' --text "$work/none"
 refused 2 'shorter than' --text /dev/null

@@ -560,7 +560,7 @@ static int on_host(dpar_comm *c, void *arg)
               DPAR_OK);
     CHECK(c->rank != c->size - 1 || sum[9998] == 9998 * 7 + c->size - 1);
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, y, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_E_ARG);
-    CHECK(strstr(state.nccl->why.text, "one the device's") != NULL);
+    CHECK(strstr(state.nccl->why.text, "both device memory") != NULL);
     return end();
 }
 
@@ -583,18 +583,16 @@ static void describes(dpar_comm *c)
 {
     dpari_nccl_world *w = dpari_nccl_ctx_of(c)->world;
     uint64_t *node = w->node;
-    described(c, " on 1 node; levels and ways are NCCL's: in a node NVLink, PCIe or host memory");
+    described(c, " on 1 node; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
     node[0]++;
-    described(c, c->size == 1
-                     ? " on 1 node; levels and ways are NCCL's: in a node NVLink, PCIe or "
-                       "host memory"
-                     : " on 2 nodes; levels and ways are NCCL's: in a node NVLink, PCIe or "
-                       "host memory, between nodes the network");
+    described(c, c->size == 1 ? " on 1 node; NCCL chooses the paths: in a node NVLink, PCIe or "
+                                "host memory"
+                              : " on 2 nodes; NCCL chooses the paths: in a node NVLink, PCIe or "
+                                "host memory, between nodes the network");
     node[0]--;
     w->node = NULL;
-    described(c,
-              "; levels and ways are NCCL's: in a node NVLink, PCIe or host memory, between nodes "
-              "the network");
+    described(c, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory, between nodes "
+                 "the network");
     w->node = node;
 }
 
@@ -638,8 +636,8 @@ static int groups(dpar_comm *c, void *arg)
     describes(twin);
     dpar_text_init(&text, words, sizeof words);
     (void)dpar_nccl_doctor(state.nccl, &text);
-    CHECK_INT(strstr(words, "other ranks reach rank 0 on the loop, port ") != NULL &&
-                  strstr(words, ", by a key drawn for this job\n") != NULL,
+    CHECK_INT(strstr(words, "other ranks reach rank 0 on the loopback interface, port ") != NULL &&
+                  strstr(words, ", with a key made for this job\n") != NULL,
               c->rank == 0 && c->size > 1);
     CHECK_INT(dpar_nccl_register(state.nccl, state.in, 8 * ROOM / 4096 * 4096), DPAR_OK);
     CHECK_INT(dpar_nccl_register(c, state.in, 4096), DPAR_E_ARG);
@@ -840,7 +838,7 @@ static int late(dpar_comm *c, void *arg)
         CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_TIMEOUT);
         has(state.nccl->why.text, "all-reduce #2 of 1000 f32 on rank ");
         has(state.nccl->why.text,
-            "not done after 0.6 s; rank 1 is not there, its last is barrier #1");
+            "not finished after 0.6 s; rank 1 has not reached it, its last call is barrier #1");
     }
     (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
@@ -866,8 +864,8 @@ static int late_twice(dpar_comm *c, void *arg)
                   DPAR_OK);
         CHECK_INT(dpar_barrier(second, NULL), DPAR_E_TIMEOUT);
         CHECK(dpari_os_now() - began < 3);
-        has(state.nccl->why.text, "rank 1 is not there");
-        has(second->why.text, "not done after 0.6 s");
+        has(state.nccl->why.text, "rank 1 has not reached it");
+        has(second->why.text, "not finished after 0.6 s");
     }
     dpar_comm_release(state.nccl, state.in); /* waits for both */
     (void)dpar_comm_free(state.nccl);
@@ -897,7 +895,7 @@ static int unconnected(dpar_comm *c, void *arg)
         CHECK_INT(st, DPAR_E_TIMEOUT);
         CHECK(dpari_os_now() - began < 3);
         has(state.nccl->why.text, "all-reduce #0 of 9 f32 on rank ");
-        has(state.nccl->why.text, "not done after 0.6 s; rank 1 is not there");
+        has(state.nccl->why.text, "not finished after 0.6 s; rank 1 has not reached it");
         CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_TIMEOUT);
     }
     (void)dpar_comm_free(state.nccl);
@@ -1149,7 +1147,7 @@ static int lent_alone(dpar_comm *c, void *arg)
     if (c->rank == 1) {
         nap(1.5);
         CHECK(dpar_barrier(state.nccl, NULL) < 0);
-        has(state.nccl->why.text, " says: meeting of devices (a halo's) with rank ");
+        has(state.nccl->why.text, " says: synchronising the devices of a halo exchange with rank ");
     } else {
         for (k = 1; k < 3 && state.nccl->status == DPAR_OK; k++) {
             lent_once((char *)memory, ranks, n, k, (char *)into);
@@ -1163,8 +1161,9 @@ static int lent_alone(dpar_comm *c, void *arg)
                                  LENT, cudaMemcpyDefault, state.stream));
         }
         CHECK_INT(dpar_barrier(state.nccl, NULL), dies_here ? DPAR_E_PEER : DPAR_E_TIMEOUT);
-        has(state.nccl->why.text,
-            dies_here ? "rank 1 is gone" : "meeting of devices (a halo's) with rank ");
+        has(state.nccl->why.text, dies_here
+                                      ? "rank 1 is gone"
+                                      : "synchronising the devices of a halo exchange with rank ");
         has(state.nccl->why.text, dies_here ? "gone" : " and 1 more, on rank ");
     }
     if (dies_here) {
@@ -1250,18 +1249,18 @@ static int cannot_begin(dpar_comm *c, void *arg)
     o.rank_order = c->rank == 1;
     take_device(c->rank);
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_ARG);
-    has(why.text, "rank_order needs reduce_mem");
+    has(why.text, "rank_order needs desc.reduce_mem");
     o.rank_order = 0;
     o.elastic = c->rank == 0;
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_MISMATCH);
-    has(why.text, "options are not rank 0's");
+    has(why.text, "different values of rank_order, elastic");
     o.elastic = 0;
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_OK);
     cuda(cudaGetDeviceCount(&devices));
     if (devices > 1) {
         take_device(c->rank + 1);
         CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_E_ARG);
-        has(nccl->why.text, "another device is current");
+        has(nccl->why.text, "is current in this thread");
         take_device(c->rank);
     }
     CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_OK);
@@ -1337,7 +1336,7 @@ static int behind(dpar_comm *c, void *arg)
                   DPAR_OK);
         CHECK_INT(dpar_barrier(pair, NULL), DPAR_E_TIMEOUT);
         CHECK(dpari_os_now() - began < 3);
-        has(state.nccl->why.text, "rank 2 is not there");
+        has(state.nccl->why.text, "rank 2 has not reached it");
     }
     (void)dpar_comm_free(state.nccl);
     (void)dpar_comm_free(pair);
@@ -1399,18 +1398,18 @@ static int meets(const meeting_case *k, int rank)
     if (k->leave_out >= 0) {
         CHECK_INT(st, DPAR_E_TIMEOUT);
         if (rank == k->leave_out) {
-            has(why.text, "rank 0 there is of another job, at 127.0.0.1");
+            has(why.text, "rank 0 there belongs to another job, at 127.0.0.1");
         } else if (m.method == DPAR_NCCL_TCP) {
-            has(why.text,
-                "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
-            CHECK_INT(strstr(why.text, "; who knocked without the job's secret: 1 times") != NULL,
+            has(why.text, "1 of 3 ranks did not connect to rank 0 before the deadline; not "
+                          "connected: ranks 2");
+            CHECK_INT(strstr(why.text, "; connections without the job's secret: 1") != NULL,
                       k->guesses);
         }
         return checks_failed > 0;
     }
     if (k->broken) {
         CHECK_INT(st, rank == 0 ? DPAR_E_SYSTEM : DPAR_E_PEER);
-        has(why.text, rank == 0 ? "ncclGetUniqueId: NCCL says: " : "rank 0 could not begin");
+        has(why.text, rank == 0 ? "ncclGetUniqueId failed: NCCL says: " : "rank 0 could not begin");
         return checks_failed > 0;
     }
     CHECK_INT(st, DPAR_OK);
@@ -1933,7 +1932,7 @@ static void listens(const char *address, int32_t at, int loop, const char *words
     dpar_text_init(&t, text, sizeof text);
     dpari_nccl_put_door(&w.side, &t);
     has(text, words);
-    has(text, loop ? "by the secret of DPAR_SECRET" : "without a secret: whoever reaches it");
+    has(text, loop ? "with the secret in DPAR_SECRET" : "without a secret, so that anybody");
     for (i = 0; i < w.side.listeners; i++) {
         (void)close(w.side.listener[i]);
     }
@@ -1959,7 +1958,7 @@ static void secrets(void)
     memcpy(none, w.side.card.key, sizeof none);
     (void)setenv("DPAR_SECRET", "fifteen letters", 1);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
-    has(why.text, "the secret of DPAR_SECRET has less than 16 characters");
+    has(why.text, "the secret in DPAR_SECRET has fewer than 16 characters");
     (void)setenv("DPAR_SECRET", "sixteen letters.", 1);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
     CHECK_INT(w.side.secret, DPARI_NCCL_BY_VARIABLE);
@@ -1975,12 +1974,12 @@ static void secrets(void)
     CHECK(memcmp(one, w.side.card.key, sizeof one) == 0); /* the same, however it is given */
     (void)setenv("DPAR_SECRET_FILE", "/none such", 1);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
-    has(why.text, "there is no /none such: DPAR_SECRET_FILE");
+    has(why.text, "DPAR_SECRET_FILE names /none such, which does not exist");
     (void)setenv("DPAR_SECRET_FILE", name, 1);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
     CHECK_INT(chmod(name, 0640), 0);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
-    has(why.text, "others can read or write the secret in /tmp/dpar_secret_test.");
+    has(why.text, "with mode 0600: /tmp/dpar_secret_test.");
     (void)setenv("DPAR_SECRET_FILE", "/tmp", 1);
     CHECK(dpari_nccl_secret(&w, &why) < 0);
     (void)unsetenv("DPAR_SECRET_FILE");
@@ -2243,7 +2242,7 @@ static void logs(const char *log, size_t bytes)
     has(words, "none yet");
     has(words, "network Socket");
     CHECK_INT(judged(file, "", 0, 0, words, sizeof words), 0);
-    has(words, "network not said");
+    has(words, "network not known");
     noise = (char *)malloc(100000);
     for (i = 0; i < 100000; i++) {
         lot = mixed(lot + 1);
@@ -2253,7 +2252,7 @@ static void logs(const char *log, size_t bytes)
     memcpy(noise + 99990, "via NET/So", 10); /* the file ends in it */
     CHECK_INT(judged(file, noise, 100000, 0, words, sizeof words), 0);
     has(words, "none yet");
-    has(words, "network not said");
+    has(words, "network not known");
     free(noise);
     f = fopen(file, "wb"); /* 80 MiB with nothing in them but the first line: read up to 64 */
     CHECK(f != NULL && fputs("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n", f) >= 0 &&
@@ -2261,7 +2260,7 @@ static void logs(const char *log, size_t bytes)
     CHECK_INT(judged(file, NULL, 0, 0, words, sizeof words), 1);
     (void)unlink(file);
     CHECK_INT(judged(file, NULL, 0, 0, words, sizeof words), 0); /* none */
-    has(words, "not known -> give options.log");
+    has(words, "not known -> set log_file");
     CHECK_INT(judged("/", NULL, 0, 0, words, sizeof words), 0);
     has(words, "not known");
 }
@@ -2533,12 +2532,13 @@ static void deadlines(int32_t version)
     if (wanted == NULL || strcmp(wanted, "meet") == 0) {
         hashes();
         secrets();
-        listens("127.0.0.1", DPARI_NCCL_AT_GIVEN, 1, "reach rank 0 at the address given, port ");
-        listens("localhost", DPARI_NCCL_AT_GIVEN, 1, "at the address given, port ");
+        listens("127.0.0.1", DPARI_NCCL_AT_GIVEN, 1, "reach rank 0 at the given address, port ");
+        listens("localhost", DPARI_NCCL_AT_GIVEN, 1, "at the given address, port ");
         listens("192.0.2.1", DPARI_NCCL_NOT_OURS, 0, /* of no network: RFC 5737 */
-                "at any of its addresses, for the one given is not of this machine's networks, ");
+                "at any of its addresses, because no network of this machine has the given one, ");
         listens("127.0.0.1", DPARI_NCCL_LOOP_BY_NAME, 0,
-                "at any of its addresses, for the name given is here the loop's (/etc/hosts), ");
+                "at any of its addresses, because the given name is a loopback address here "
+                "(/etc/hosts), ");
         while (again(&a)) {
             doors();
             last_words();

@@ -266,7 +266,7 @@ run_gpt() { # seed
     trace --ranks 4 --pp 2 --dp 2 --schedule interleaved
     run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
-    refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
+    refused 'gpt: a head is wider' "$bin/train_gpt" $model --width 258 --heads 2
 }
 refused() { # the sentence, command
     sentence=$1
@@ -292,12 +292,12 @@ run_examples() {
     refused 'no grid of 9 ranks' "$bin/stencil" --ranks 9 --cells 2
     refused '^stencil: --rate needs a number of ' "$bin/stencil" --rate 0.2
     run "shallow_water, 1 and 4 ranks" sh tests/gpu/shallow_water.sh "$bin/planet" "$bin/shallow_water" '1 4'
-    refused 'launcher says how many ranks' env DPAR_SIZE=2 DPAR_RANK=0 DPAR_JOB=1 "$bin/shallow_water" --ranks 3
+    refused 'launcher sets the number of ranks' env DPAR_SIZE=2 DPAR_RANK=0 DPAR_JOB=1 "$bin/shallow_water" --ranks 3
     refused "shallow_water: --rows needs a whole number of 8 to 4096, not '7'" "$bin/shallow_water" --rows 7
     FAKE_CUDA_FAIL=kernel:30 "$bin/shallow_water" --rows 8 --ranks 2 > "$work/said" 2>&1
     [ $? = 1 ] && grep -q '^shallow_water: .*cudaErrorIllegalAddress' "$work/said" || { echo 'failed: a fault that nobody tells'; exit 1; }
     refused 'f32 masters' "$bin/ddp_llm" --bf16
-    refused 'multiple of ranks' "$bin/ddp_llm" --ranks 5
+    refused 'multiple of the ranks' "$bin/ddp_llm" --ranks 5
 }
 
 # Ranks that a launcher began find each other over the program's communicator of NCCL. launched WAY

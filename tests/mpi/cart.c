@@ -127,11 +127,11 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     refused(cart, NULL, "NULL");
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &good, NULL, &why), DPAR_E_ARG);
     d = good, d.dims = 3;
-    refused(cart, &d, "process grid has 2 dims (1 to 6), desc 3");
+    refused(cart, &d, "process grid has 2 dims (1 to 6 are allowed), and desc.dims is 3");
     d = good, d.parts[1] = parts[1] + 1;
-    refused(cart, &d, "dim 1 has ");
+    refused(cart, &d, "desc.parts[1] is ");
     d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */
-    refused(cart, &d, "parts in desc");
+    refused(cart, &d, "desc.parts[0] is ");
     d = good, d.halo = -1; /* of dpar_grid_make */
     refused(cart, &d, "the halo is -1 wide below");
     d = good, d.dims = 2;
@@ -197,7 +197,8 @@ static void deadlines(MPI_Comm cart, int rank, int size)
     if (size > 1) {
         setenv("DPAR_TIMEOUT", rank == 0 ? "20" : "30", 1);
         CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_MISMATCH);
-        says(why.text, "ranks give deadlines (timeout_s, DPAR_TIMEOUT) from 20 to 30 s");
+        says(why.text,
+             "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from 20 to 30 s");
     }
     unsetenv("DPAR_TIMEOUT");
 }

@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     }
     dpar_text_init(&t, text, sizeof text);
     dpar_comm_describe(c, &t);
-    flat = strstr(text, "all by messages of MPI: ") != NULL;
+    flat = strstr(text, "all communication by MPI messages: ") != NULL;
     CHECK(flat ? strstr(text, "o space left") != NULL
                : c->node != NULL || c->engine.name[0] == 's');
     CHECK(flat || kib > 64); /* nothing fits into so little */

@@ -35,7 +35,7 @@ static void heard(const dpar_comm *c, const char *what, dpar_status st, double s
     if (strcmp(what, "killed") == 0) {
         (void)snprintf(part, sizeof part, "rank 3 on %.55s#1 has ended", host);
     } else if (late) {
-        (void)snprintf(part, sizeof part, "not heard of ranks: 3 on %.55s#1", host);
+        (void)snprintf(part, sizeof part, "nothing heard from ranks: 3 on %.55s#1", host);
     } else if (strcmp(what, "aborts") == 0) {
         (void)snprintf(part, sizeof part, "rank 3 on %.55s#1 says: the disk is full", host);
     } else {

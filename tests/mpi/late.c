@@ -99,7 +99,8 @@ static void late(int64_t n)
         CHECK_INT(c->status, DPAR_E_TIMEOUT);
         CHECK_INT(dpar_barrier(c, NULL), DPAR_E_TIMEOUT);
         has(c->why.text, "all-reduce #1 of ");
-        has(c->why.text, "not done after 2.5 s; not heard of ranks: 1<0>; waiting too: ");
+        has(c->why.text,
+            "not finished after 2.5 s; nothing heard from ranks: 1<0>; also waiting in ");
         told(c);
     }
     dpar_comm_free(c);
@@ -271,7 +272,7 @@ static void mismatch(int what)
                      : what == 4 ? "calls split #1"
                      : what == 5 ? "calls all-gather #1 of 2 f32 tag 7"
                      : what == 6 ? "calls the planning of dpar_comm_check_equal (all-reduce #1)"
-                                 : "with other pieces");
+                                 : "with different counts of the pieces");
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
     dpar_comm_free(c);
 }
@@ -362,7 +363,7 @@ static void refused(void)
     }
     CHECK_INT(dpari_mpi_failed((dpari_mpi_ctx *)c->context, NULL, "a call", MPI_ERR_TRUNCATE),
               DPAR_E_MISMATCH);
-    has(c->why.text, "a call: MPI says: ");
+    has(c->why.text, "a call failed: MPI says: ");
     dpar_comm_free(c);
 }
 

@@ -75,7 +75,7 @@ static void nodes_of_two(void)
         CHECK_TEXT(c->engine.name, "mpi");
         CHECK_INT(c->node->size, c->rank / 2 * 2 + 1 < c->size ? 2 : 1);
         CHECK_INT(c->node->rank, c->rank % 2);
-        describes(c, "nodes by messages of MPI");
+        describes(c, "nodes that exchange MPI messages");
     }
     adds(c);
     parts(c);
@@ -95,7 +95,7 @@ static void flat(void)
     c = made(&o);
     CHECK_TEXT(c->engine.name, "mpi");
     CHECK(c->node == NULL);
-    describes(c, "by messages of MPI: options.flat or DPAR_MPI_FLAT says so");
+    describes(c, "by MPI messages: options.flat or DPAR_MPI_FLAT is set");
     adds(c);
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }

@@ -29,10 +29,11 @@ static void progress(dpar_comm *c, int level)
     } else {
         CHECK_INT(dpar_comm_progress(c, 1), DPAR_E_SYSTEM);
         CHECK_TEXT(c->why.text, level == MPI_THREAD_MULTIPLE
-                                    ? "the MPI engine has no progress thread: call dpar_test now "
-                                      "and then, or turn on MPI's own"
-                                    : "no progress thread: MPI was initialised without "
-                                      "MPI_THREAD_MULTIPLE");
+                                    ? "dpar_comm_progress: the MPI engine has no progress thread: "
+                                      "call dpar_test now and then, or enable MPI's own progress "
+                                      "thread"
+                                    : "dpar_comm_progress: no progress thread is possible: MPI "
+                                      "was initialised without MPI_THREAD_MULTIPLE");
         CHECK_INT(c->status, DPAR_OK);
     }
     CHECK_INT(dpar_comm_progress(c, 0), DPAR_OK);
