@@ -814,8 +814,7 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
     return head > 0 ? head + 4 * (unit - 1) : 4 * unit;
 }
 
-/* ---- launching ---------------------------------------------------------------------------------
- */
+/* ---- launching ------------------------------------------------------------------------------- */
 
 enum {
     DPARI_CUDA_THREADS = 256,
@@ -983,8 +982,7 @@ static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
     *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
 }
 
-/* ---- boxes -------------------------------------------------------------------------------------
- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 /* How a box is processed. */
 enum {
@@ -2826,8 +2824,7 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
     return st;
 }
 
-/* ---- spans -------------------------------------------------------------------------------------
- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 struct dpari_cuda_span {
     unsigned char *to;
@@ -3162,8 +3159,7 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
 }
 
-/* ---- sums of parts -----------------------------------------------------------------------------
- */
+/* ---- sums of parts --------------------------------------------------------------------------- */
 
 struct dpari_cuda_sum {
     dpar_mem_reduce r;
@@ -3485,8 +3481,7 @@ __device__ static inline int64_t dpari_cuda_block_least(int64_t x)
     return y;
 }
 
-/* ---- looking for NaN and Inf -------------------------------------------------------------------
- */
+/* ---- looking for NaN and Inf ----------------------------------------------------------------- */
 
 struct dpari_cuda_look {
     dpar_mem_finite f;
@@ -3587,8 +3582,7 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
 
 #ifdef DPAR_TRAIN_H /* the table of layers */
 
-/* ---- rounding at random ------------------------------------------------------------------------
- */
+/* ---- rounding at random ---------------------------------------------------------------------- */
 
 /* The elements at the end that do not fill a unit of 16 bytes. */
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
@@ -3781,8 +3775,7 @@ static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
     return dpari_cuda_launch(gpu, "clip", dpari_cuda_clip_kernel, *clip, 1);
 }
 
-/* ---- optimizers --------------------------------------------------------------------------------
- */
+/* ---- optimizers ------------------------------------------------------------------------------ */
 
 struct dpari_cuda_step {
     dpar_optimizer o;
@@ -4243,8 +4236,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
                              blocks);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Row i of an index, negative if there is none. */
 __device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
@@ -5014,8 +5006,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
         s, dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- cross-entropy -----------------------------------------------------------------------------
- */
+/* ---- cross-entropy --------------------------------------------------------------------------- */
 
 struct dpari_cuda_entropy {
     dpar_mem_cross_entropy x;
@@ -5466,8 +5457,7 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
 
-/* ---- online softmax ----------------------------------------------------------------------------
- */
+/* ---- online softmax -------------------------------------------------------------------------- */
 
 struct dpari_cuda_merge {
     dpar_mem_attention_merge m;
@@ -5565,8 +5555,7 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge
                              s, dpari_cuda_wave(gpu, s.chunks));
 }
 
-/* ---- planes ------------------------------------------------------------------------------------
- */
+/* ---- planes ---------------------------------------------------------------------------------- */
 
 /* The points of a plane on several sides (of x, dy, ...), in as few dims as all sides allow, the
  * last dim first. */
@@ -5651,8 +5640,7 @@ static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t grou
     return 1;
 }
 
-/* ---- moments -----------------------------------------------------------------------------------
- */
+/* ---- moments --------------------------------------------------------------------------------- */
 
 struct dpari_cuda_three_of {
     double count, mean, m2;
@@ -5969,8 +5957,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
                      dpari_cuda_wave(gpu, (s.sets + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- norms -------------------------------------------------------------------------------------
- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
@@ -6346,8 +6333,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
     return sums ? dpari_cuda_norm_sum(gpu, &s) : dpari_cuda_norm_map(gpu, &s);
 }
 
-/* ---- blocks of 8 bits --------------------------------------------------------------------------
- */
+/* ---- blocks of 8 bits ------------------------------------------------------------------------ */
 
 struct dpari_cuda_quant {
     dpar_mem_quantize q;
@@ -7049,8 +7035,7 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
 
 #endif
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static dpar_status dpari_cuda_wait(void *ctx)
 {
@@ -7349,8 +7334,7 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
 
 } /* extern "C" */
 
-/* ---- measuring ---------------------------------------------------------------------------------
- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 enum { DPARI_CUDA_TIMES = 7 };
 

@@ -62,8 +62,7 @@ struct settings {
     std::vector<unsigned char> text;
 };
 
-/* ---- weights, gradients and state: in a ddp (ZeRO 0) or an fsdp -------------------------------
- */
+/* ---- weights, gradients and state: in a ddp (ZeRO 0) or an fsdp ------------------------------ */
 
 enum { MOST_UNITS = 102, MOST_PARAMS = 2 * MOST_UNITS };
 

@@ -104,8 +104,7 @@ typedef struct fem {
     dpar_why why;
 } fem;
 
-/* ---- the problem: - laplace u = f in the cube, u = exact on its surface -------------------------
- */
+/* ---- the problem: - laplace u = f in the cube, u = exact on its surface ---------------------- */
 
 static double exact(const double *p)
 {
@@ -132,8 +131,7 @@ static double root_of(double a)
     return a > 0.0 ? r : 0.0;
 }
 
-/* ---- the file: a mesh whose numbers say nothing about positions ---------------------------------
- */
+/* ---- the file: a mesh whose numbers say nothing about positions ------------------------------ */
 
 static int64_t common(int64_t a, int64_t b)
 {
@@ -361,8 +359,7 @@ static void settle(fem *f)
     let_go(f, f->read);
 }
 
-/* ---- elements ----------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 /* Computes the gradients of a tetrahedron's four shape functions. Returns its volume. */
 static double gradients(const fem *f, const int32_t *corner, double g[CORNERS][3])
@@ -503,8 +500,7 @@ static void build(fem *f)
     let_go(f, end);
 }
 
-/* ---- solving -----------------------------------------------------------------------------------
- */
+/* ---- solving --------------------------------------------------------------------------------- */
 
 /* Gives each node the sum over all ranks that have elements with it. y may be NULL. */
 static void assemble(fem *f, double *x, double *y)
@@ -682,8 +678,7 @@ static void show_traffic(fem *f)
     }
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void close_mesh(fem *f)
 {

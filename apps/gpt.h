@@ -39,8 +39,7 @@ typedef float gpt_real;
 enum { GPT_TYPE = DPAR_F32 };
 #endif
 
-/* ---- configuration ----------------------------------------------------------------------------
- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 enum { GPT_SAMPLES = 256 };
 
@@ -245,8 +244,7 @@ static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
     return dpar_split_part_count(s, g->comms.tp->rank);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* The matrix product that layers use. */
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p);
@@ -344,8 +342,7 @@ GPT_FUNCTION gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
 #include "gpt_host.h"
 #endif
 
-/* ---- layers that are divided over tp: tensor.h ------------------------------------------------
- */
+/* ---- layers that are divided over tp: tensor.h ----------------------------------------------- */
 
 /* Gathers the rows of all ranks. */
 static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
@@ -427,8 +424,7 @@ static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *sc
     return g->config.sp ? gpt_gather(g, to, h) : DPAR_OK;
 }
 
-/* ---- the memory kept for backward (kept), and from I to W (pending) ----------------------------
- */
+/* ---- the memory kept for backward (kept), and from I to W (pending) -------------------------- */
 
 typedef struct gpt_kept {
     gpt_real *x, *h; /* input, normed */
@@ -686,8 +682,7 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
                 : DPAR_OK;
 }
 
-/* ---- experts: expert.h; the hidden features of each are divided over tp ------------------------
- */
+/* ---- experts: expert.h; the hidden features of each are divided over tp ---------------------- */
 
 static inline dpar_router gpt_router(const gpt *g, int32_t layer, const gpt_batch *b)
 {

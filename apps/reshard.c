@@ -333,8 +333,7 @@ static void read_all(tally *sum)
     }
 }
 
-/* ---- a check before reading --------------------------------------------------------------------
- */
+/* ---- a check before reading ------------------------------------------------------------------ */
 
 /* Checks that the boxes that were saved cover each tensor exactly once. */
 static void check_saved(void)
@@ -359,8 +358,7 @@ static void check_saved(void)
     }
 }
 
-/* ---- showing -----------------------------------------------------------------------------------
- */
+/* ---- showing --------------------------------------------------------------------------------- */
 
 static void print_plan(const tally *sum)
 {

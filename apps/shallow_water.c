@@ -168,8 +168,7 @@ typedef struct result {
     double low, high;                  /* of the surface, m */
 } result;
 
-/* ---- mathematics, so that -lm is not needed ---------------------------------------------------
- */
+/* ---- mathematics, so that -lm is not needed -------------------------------------------------- */
 
 static double sine(double x)
 {
@@ -341,8 +340,7 @@ static ANYWHERE void advance(const layer *a, int base, int to, double dt, const 
     }
 }
 
-/* ---- the memory in which it is computed -------------------------------------------------------
- */
+/* ---- the memory in which it is computed ------------------------------------------------------ */
 
 /* Places the first `arrays` arrays one after the other in `memory`. */
 static void lay(layer *a, int arrays, void *memory, int64_t size)

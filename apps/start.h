@@ -26,8 +26,7 @@ static inline int start_ranks(int *ranks, int asked)
     return -1;
 }
 
-/* ---- one message of all ranks -------------------------------------------------------------------
- */
+/* ---- one message of all ranks ---------------------------------------------------------------- */
 
 typedef struct start_call {
     dpar_main each;

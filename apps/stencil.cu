@@ -76,8 +76,7 @@ __global__ static void heat(const sweep s)
     }
 }
 
-/* ---- the scheme, and its effect on a product of sines ------------------------------------------
- */
+/* ---- the scheme, and its effect on a product of sines ---------------------------------------- */
 
 static const uint32_t around = 1u << 2; /* the periodic dims: x */
 

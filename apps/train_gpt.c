@@ -51,8 +51,7 @@ static inline int complain(const char *what, const char *word);
 
 enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3 };
 
-/* ---- the state of a rank ----------------------------------------------------------------------
- */
+/* ---- the state of a rank --------------------------------------------------------------------- */
 
 /* Three kinds of parameters, by the ranks that share them: those of layers (shared by all
  * data-parallel and context-parallel ranks), those of experts (by the ranks with the same experts),
@@ -1519,8 +1518,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     return close_all(t, bad);
 }
 
-/* ---- --check: the same on one rank -------------------------------------------------------------
- */
+/* ---- --check: the same on one rank ----------------------------------------------------------- */
 
 /* The settings for one rank: the same number of micro-batches, with the samples of all replicas. */
 static settings alone(const settings *s)

@@ -4,8 +4,7 @@
 #ifndef TRAIN_PLAN_H
 #define TRAIN_PLAN_H
 
-/* ---- prediction by the planner -----------------------------------------------------------------
- */
+/* ---- prediction by the planner --------------------------------------------------------------- */
 
 #if defined(GPT_CUDA) /* no prediction, because the measurement would time the host */
 static int plan(trainer *t, double *seconds, double *bytes)

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tables --------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 256 };
 
@@ -105,7 +105,7 @@ static int count_of(const table *t, const char *column, int otherwise)
     return *s != 0 ? atoi(s) : otherwise;
 }
 
-/* ---- rows ----------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 typedef struct row {
     char table[32], group[40], name[80];
@@ -574,7 +574,7 @@ static void load_run(const memory_row *m, void *context)
                                          r->strategy.micro_batches * r->strategy.dp / m->flops;
 }
 
-/* ---- which rows calibrate ------------------------------------------------------------------- */
+/* ---- which rows calibrate -------------------------------------------------------------------- */
 
 /* The first listed row of its model and tp: a rule that does not look at the times. */
 static int first_of_tp(int i)
@@ -633,7 +633,7 @@ static void mark_rows(void)
     }
 }
 
-/* ---- scores --------------------------------------------------------------------------------- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static void predict(row *r, const dpar_calibration *cal)
 {
@@ -717,7 +717,7 @@ static void print_score(const char *label, const score *s, const char *bar)
     }
 }
 
-/* ---- fit ------------------------------------------------------------------------------------ */
+/* ---- fit ------------------------------------------------------------------------------------- */
 
 /* Products and fused attention are known from operator tables on Ampere, not on Blackwell. */
 static uint32_t fit_mask(int generation)
@@ -767,7 +767,7 @@ static void fit(int generation, const char *without_table, const char *without_g
     }
 }
 
-/* ---- the document --------------------------------------------------------------------------- */
+/* ---- the document ---------------------------------------------------------------------------- */
 
 static dpar_calibration fitted[DPAR_GEN_COUNT];
 static int refit; /* score with the fit instead of what is shipped */
@@ -1181,8 +1181,7 @@ static void print_networks(const char *dir)
     fclose(f);
 }
 
-/* ---- the chart: predicted against measured, all tables ----------------------------------------
- */
+/* ---- the chart: predicted against measured, all tables --------------------------------------- */
 
 static double chart_at(double seconds) /* 0.1 to 1000 s over 600 points, logarithmic */
 {

@@ -15,8 +15,7 @@
 #include <emmintrin.h>
 #endif
 
-/* ---- floors -----------------------------------------------------------------------------------
- */
+/* ---- floors ---------------------------------------------------------------------------------- */
 
 static float *floor_memory[2][2];
 static size_t floor_bytes;
@@ -149,8 +148,7 @@ static int stream_run(int op, const float *input, float *output, size_t count)
 #define STREAM_ENGINE
 #endif
 
-/* ---- dpar -------------------------------------------------------------------------------------
- */
+/* ---- dpar ------------------------------------------------------------------------------------ */
 
 #ifndef FLOORS_ONLY
 #include "dpar_comm.h"

@@ -43,8 +43,7 @@ struct settings {
     int windows;
 };
 
-/* ---- NCCL itself ------------------------------------------------------------------------------
- */
+/* ---- NCCL itself ----------------------------------------------------------------------------- */
 
 struct nccl_calls {
     decltype(&ncclGetErrorString) error;
@@ -116,8 +115,7 @@ static void open_nccl(nccl_calls *nccl, gpu *g)
     right(*nccl, nccl->init(&nccl->comm, g->world->size, id, g->world->rank));
 }
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, KINDS };
 static const char *const names[KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
@@ -207,8 +205,7 @@ static void by_nccl(const one &o)
     }
 }
 
-/* ---- results ----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 struct numbers {
     float *at;

@@ -39,8 +39,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 typedef struct calls {
     dpar_cluster machine;
@@ -172,8 +171,7 @@ static int run_calls(char *name, const char *path, const char *seconds)
     return code;
 }
 
-/* ---- fits -------------------------------------------------------------------------------------
- */
+/* ---- fits ------------------------------------------------------------------------------------ */
 
 /* "gemm hbm" as bits; 0: one of them is none. */
 static uint32_t which_of(const char *names)

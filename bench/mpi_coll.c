@@ -77,7 +77,7 @@ static int own_core; /* each rank has one */
 static double seconds = 0.03;
 static double sample[MAX_SAMPLES];
 
-/* ---- the cores ------------------------------------------------------------------------------ */
+/* ---- the cores ------------------------------------------------------------------------------- */
 
 #ifdef __linux__
 /* A rank left behind by a launcher that was killed would spin and spoil every later measurement. */
@@ -120,7 +120,7 @@ static void pin(void)
 }
 #endif
 
-/* ---- the MPI engine ------------------------------------------------------------------------- */
+/* ---- the MPI engine -------------------------------------------------------------------------- */
 
 static float *mpi_memory[2];
 static int *mpi_counts; /* [size] counts, begins */
@@ -356,8 +356,7 @@ static void print_row(const char *name, int op, size_t bytes, int round, const r
     }
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 /* The text after "name=" among the arguments, or otherwise. */
 static const char *option(int argc, char **argv, const char *name, const char *otherwise)

@@ -45,8 +45,7 @@ static void must(int good, const char *what)
     }
 }
 
-/* ---- one case ---------------------------------------------------------------------------------
- */
+/* ---- one case -------------------------------------------------------------------------------- */
 
 typedef struct pattern {
     int64_t own, ghosts;
@@ -292,8 +291,7 @@ static void measure(const char *label, int n, const int grid[3], int samples, do
     tear_down(&c);
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* Numbers 0 .. 2^b - 1, each to another: an odd factor and a shift. */
 static int64_t scattered(int64_t i)

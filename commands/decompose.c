@@ -169,7 +169,7 @@ static int read_all(problem *p, int argc, char **argv)
     return read_machine(p, word[1]) != 0 ? 2 : -1;
 }
 
-/* ---- output --------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* Prints "12.3 MB". */
 static void print_bytes(double bytes)
@@ -274,7 +274,7 @@ static int show_header(const problem *p)
     return 0;
 }
 
-/* ---- every grid, placed -------------------------------------------------------------------- */
+/* ---- every grid, placed ---------------------------------------------------------------------- */
 
 enum { PLACED_RANKS = 1000000 }; /* most grids x ranks to try: takes a second or two */
 

@@ -58,7 +58,7 @@ static inline double measure_time(measure_call *m, double seconds)
     return best;
 }
 
-/* ---- what a core does ----------------------------------------------------------------------- */
+/* ---- what a core does ------------------------------------------------------------------------ */
 
 /* Computes a = b + s c with three arrays that are larger than caches. */
 static inline int measure_stream(measure_call *m, int times)
@@ -136,8 +136,7 @@ static inline int measure_launch(measure_call *m, int times)
     return bad;
 }
 
-/* ---- what ranks do together -------------------------------------------------------------------
- */
+/* ---- what ranks do together ------------------------------------------------------------------ */
 
 /* An all-reduce of f32 in place, in memory of dpar_comm_alloc. */
 static inline int measure_all_reduce(measure_call *m, int times)
@@ -236,8 +235,7 @@ static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double sec
     return dpar_grid_free(m.grid) < 0 || h->seconds < 0.0;
 }
 
-/* ---- rates of halos by least squares ----------------------------------------------------------
- */
+/* ---- rates of halos by least squares --------------------------------------------------------- */
 
 enum { MEASURE_TERMS = 6 };
 
@@ -324,8 +322,7 @@ static inline void measure_fit_halos(const measure_halo *h, int n, int32_t ranks
     }
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 typedef struct measured {
     int32_t ranks, nodes;
@@ -519,8 +516,7 @@ static inline double measure_fit(measured *m)
     return most;
 }
 
-/* ---- the cluster file -------------------------------------------------------------------------
- */
+/* ---- the cluster file ------------------------------------------------------------------------ */
 
 typedef struct cluster_file {
     FILE *to; /* NULL to count the lines only */

@@ -227,7 +227,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
     return asked;
 }
 
-/* ---- progress ------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 /* Returns the seconds since an arbitrary moment. */
 static inline double options_now(void)

@@ -250,7 +250,7 @@ static const char *percent(dpar_ratio r)
     return shown((millionths(r) + 500) / 1000, 10);
 }
 
-/* ---- settings ------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 /* Names by DPAR_TRANSPORT_*. */
 static const char *const transports[] = {"none", "blocking", "rank", "dir",
@@ -562,7 +562,7 @@ static int read_options(settings *o, int argc, char **argv)
     return code;
 }
 
-/* ---- one schedule --------------------------------------------------------------------------- */
+/* ---- one schedule ---------------------------------------------------------------------------- */
 
 typedef struct job {
     const settings *o;
@@ -1072,7 +1072,7 @@ static int fits(const job *j, dpar_why *why)
     return 1;
 }
 
-/* ---- output --------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static FILE *open_output(const char *path)
 {
@@ -1114,8 +1114,7 @@ static void picture(const job *j, const char *format, FILE *f)
     free(text);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void json_text(FILE *f, const char *s)
 {
@@ -1344,8 +1343,7 @@ static void print_job(const job *j, int ok, const char *sentence)
     close_output(f, j->o->output);
 }
 
-/* ---- the three commands -----------------------------------------------------------------------
- */
+/* ---- the three commands ---------------------------------------------------------------------- */
 
 static void describe(job *j, const settings *o)
 {
@@ -1462,7 +1460,7 @@ static int check_file(settings *o)
     return ok ? 0 : 1;
 }
 
-/* ---- all schedules -------------------------------------------------------------------------- */
+/* ---- all schedules --------------------------------------------------------------------------- */
 
 enum { CANDIDATES = 96 };
 
@@ -1670,7 +1668,7 @@ static int compare(const settings *o)
     return 0;
 }
 
-/* ---- which options apply -------------------------------------------------------------------- */
+/* ---- which options apply --------------------------------------------------------------------- */
 
 /* Refuses options that would be ignored. */
 static void applies(const settings *o)

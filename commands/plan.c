@@ -88,7 +88,7 @@ static const char help[] =
 
 #include "options.h"
 
-/* ---- options -------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 typedef struct options {
     const char *model, *cluster, *precision, *fix, *evaluate, *svg, *csv, *stack, *attention;
@@ -149,7 +149,7 @@ static int words_of(const options *o, char *text, size_t room)
     return 1;
 }
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 enum { FILE_LIMIT = 64 * 1024 * 1024 };
 
@@ -301,7 +301,7 @@ static int read_query(const options *o, const char *words, dpar_plan_query *quer
     return 0;
 }
 
-/* ---- output --------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* Writes a report of any length: draws it once to measure it, and again to fill the buffer. */
 static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *r)
@@ -403,7 +403,7 @@ static int show_list(void)
     return 0;
 }
 
-/* ---- searching ------------------------------------------------------------------------------ */
+/* ---- searching ------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted;
 
@@ -700,7 +700,7 @@ static void print_changes(const options *o, const char *model, const char *machi
     }
 }
 
-/* ---- one strategy --------------------------------------------------------------------------- */
+/* ---- one strategy ---------------------------------------------------------------------------- */
 
 /* Prints why a strategy is not legal, and the nearest one that is. */
 static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
@@ -750,7 +750,7 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
     return st == DPAR_OK ? 0 : 1;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Prints why nothing is legal: the rule that the fixed values break on their own if there is one,
  * otherwise the reason of the search. */
@@ -879,7 +879,7 @@ static void print_changes_to_plan(const options *o, const char *model, const cha
     print_changes(o, model, machine, job, &s);
 }
 
-/* ---- notes ---------------------------------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 enum { SIMULATION_BYTES = 32 * 1024 * 1024 };
 
@@ -1235,7 +1235,7 @@ static int run_recommend(const options *o, const dpar_plan_query *query, const c
     return st == DPAR_OK ? 0 : 1;
 }
 
-/* ---- main ----------------------------------------------------------------------------------- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 static int run(int argc, char **argv)
 {

@@ -260,7 +260,7 @@ static void test_monotone(void)
     }
 }
 
-/* ---- nccl-tests ----------------------------------------------------------------------------- */
+/* ---- nccl-tests ------------------------------------------------------------------------------ */
 
 static double column(const char *line, int want, char *text)
 {

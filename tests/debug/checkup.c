@@ -27,8 +27,7 @@ static const char *listed(const void *user, const char *name)
 
 static dpari_site site;
 
-/* ---- judgement --------------------------------------------------------------------------------
- */
+/* ---- judgement ------------------------------------------------------------------------------- */
 
 /* A node with nothing wrong: 4 ranks of one node on 8 cores with 4 GPUs. */
 static dpari_checkup healthy(void)
@@ -345,8 +344,7 @@ static void test_slingshot(void)
     JUDGE(c, 0, "");
 }
 
-/* ---- the ranks together -----------------------------------------------------------------------
- */
+/* ---- the ranks together ---------------------------------------------------------------------- */
 
 enum { MOST = 1000 };
 static dpari_doctor_who who[MOST];
@@ -722,8 +720,7 @@ static void test_own(void)
     CHECK(strlen(text) < 6000);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* root + path, folders and all. */
 static void put(const char *path, const char *content)

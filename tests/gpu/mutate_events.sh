@@ -34,7 +34,7 @@ calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchr
 places="ops:wait ops:write $(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)"
 # Waits of strategies, and what is left out of each: the compute stream's wait for the operation, the
 # host's for the compute stream. (void): where something failed already.
-waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
+waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m(em)?->wait\(m(em)?->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
     dpar_spatial.h | grep -v -E ':[0-9]+: \* |DPARI?_(API|INTERNAL)|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1,2)
 line_of() { awk -v begins="$2" -v holds="$3" 'index($0, begins) == 1 && /\)$/ { f = 1 } f && index($0, holds) { print FILENAME ":" NR; exit }' "$1"; }
 stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStreamWaitEvent)

@@ -40,8 +40,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
     return 1;
 }
 
-/* ---- grids ------------------------------------------------------------------------------------
- */
+/* ---- grids ----------------------------------------------------------------------------------- */
 
 /* Points and their owners, by the words of the kinds. */
 static void check_points(const dpar_halo *h)

@@ -33,8 +33,7 @@ typedef struct owner {
 } owner;
 static owner owners[2 * SIDE + 1][2 * SIDE + 1][2 * SIDE + 1];
 
-/* ---- who owns which place -------------------------------------------------------------------
- */
+/* ---- who owns which place -------------------------------------------------------------------- */
 
 static owner *owner_at(int64_t n, const int64_t *p)
 {
@@ -100,8 +99,7 @@ static int image(int64_t n, int *field, int64_t *x, int *sign)
     return 1;
 }
 
-/* ---- both fields on all ranks -----------------------------------------------------------------
- */
+/* ---- both fields on all ranks ---------------------------------------------------------------- */
 
 static int64_t number(int field, const int64_t *x)
 {

@@ -10,7 +10,7 @@
 
 enum { MOST = 64 };
 
-/* ---- brute force ---------------------------------------------------------------------------- */
+/* ---- brute force ----------------------------------------------------------------------------- */
 
 static void check_dim(const dpar_layout *l, int rank, const int32_t *coord, int dim,
                       const int *list, int n)
@@ -167,7 +167,7 @@ static void test_brute_force(void)
     CHECK(tried > 10000);
 }
 
-/* ---- vectors -------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 static dpar_layout on(int32_t axes, const int32_t *size, int32_t dims, const int64_t *extent,
                       dpar_placement a, dpar_placement b, dpar_placement c)

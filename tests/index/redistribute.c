@@ -320,7 +320,7 @@ static void test_all_pairs(void)
     }
 }
 
-/* ---- vectors -------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 static dpar_layout line(int64_t n, int32_t parts)
 {
@@ -1124,8 +1124,7 @@ static void test_beyond_counting(void)
     }
 }
 
-/* ---- who sends, by definition -----------------------------------------------------------------
- */
+/* ---- who sends, by definition ---------------------------------------------------------------- */
 
 /* Do the ranks of a mesh ascend when they are listed, the largest stride slowest? */
 static int ascends(const dpar_mesh *m)

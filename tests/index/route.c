@@ -158,8 +158,7 @@ static dpar_mesh mesh_of(int32_t axes, const int32_t *size)
     return m;
 }
 
-/* ---- an independent search: relax all steps between all states until nothing changes ----------
- */
+/* ---- an independent search: relax all steps between all states until nothing changes --------- */
 
 static dpar_layout state[STATES];
 static int64_t best[STATES];
@@ -301,7 +300,7 @@ static void test_even(void)
     CHECK(swaps > 20);
 }
 
-/* ---- vectors -------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 static void test_vectors(void)
 {

@@ -40,8 +40,7 @@ static dpar_status permute(dpar_sampler *s, int64_t count, uint64_t seed, uint64
     return dpar_sampler_init(s, why);
 }
 
-/* ---- torch, by the words of its source: a list that is extended, cut and strided ---------------
- */
+/* ---- torch, by the words of its source: a list that is extended, cut and strided ------------- */
 
 static int torch_list(int n, int ranks, int drop, int *list)
 {
@@ -311,8 +310,7 @@ static void test_vectors(void)
     }
 }
 
-/* ---- the permutation --------------------------------------------------------------------------
- */
+/* ---- the permutation ------------------------------------------------------------------------- */
 
 /* Where value v lies: the rounds in reverse, then on along the cycle until a place inside. */
 static int64_t backwards(const dpar_sampler *s, int64_t v)

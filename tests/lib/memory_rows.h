@@ -27,7 +27,7 @@ typedef struct memory_row {
 
 typedef void memory_visit(const memory_row *row, void *context);
 
-/* ---- tables --------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 typedef struct memory_table {
     FILE *file;
@@ -129,7 +129,7 @@ static int memory_batches(int gbs, int dp, int mbs)
     return gbs / (dp * mbs) > 0 ? gbs / (dp * mbs) : 1;
 }
 
-/* ---- Megatron's GPTs ------------------------------------------------------------------------ */
+/* ---- Megatron's GPTs ------------------------------------------------------------------------- */
 
 static void memory_megatron(const memory_table *t, const char *table, int selective,
                             memory_visit *visit, void *context)
@@ -181,7 +181,7 @@ static void memory_megatrons(const char *dir, memory_visit *visit, void *context
     }
 }
 
-/* ---- llm-foundry ---------------------------------------------------------------------------- */
+/* ---- llm-foundry ----------------------------------------------------------------------------- */
 
 static void memory_foundry(const char *dir, const char *file, memory_visit *visit, void *context)
 {
@@ -220,7 +220,7 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
     }
 }
 
-/* ---- torchtitan ----------------------------------------------------------------------------- */
+/* ---- torchtitan ------------------------------------------------------------------------------ */
 
 static void memory_torchtitan(const char *dir, const char *file, memory_visit *visit, void *context)
 {
@@ -266,7 +266,7 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
     }
 }
 
-/* ---- Megatron-Core -------------------------------------------------------------------------- */
+/* ---- Megatron-Core --------------------------------------------------------------------------- */
 
 static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
 {
@@ -523,7 +523,7 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
     memory_real(dir, visit, context);
 }
 
-/* ---- what dpar says of one ------------------------------------------------------------------ */
+/* ---- what dpar says of one ------------------------------------------------------------------- */
 
 typedef struct memory_said {
     dpar_status status; /* of pricing it: DPAR_OK, DPAR_E_MEMORY, or what it refuses */

@@ -37,7 +37,7 @@ static dpar_status check_lists(const lists *l, int flags, dpar_why *why)
     return st;
 }
 
-/* ---- the rules, restated -------------------------------------------------------------------- */
+/* ---- the rules, restated --------------------------------------------------------------------- */
 
 enum { KINDS = DPAR_ACTION_COUNT, CELLS = 512 };
 static int times[KINDS][CELLS], place[KINDS][CELLS]; /* of each action: how often, where */
@@ -340,7 +340,7 @@ static int judge(const lists *l, int tagged)
     return (tagged || judge_channels(l)) && judge_data(l);
 }
 
-/* ---- changed lists -------------------------------------------------------------------------- */
+/* ---- changed lists --------------------------------------------------------------------------- */
 
 static dpar_action list_delete(lists *l, int r, int at)
 {
@@ -524,7 +524,7 @@ static void test_garbage(void)
     }
 }
 
-/* ---- each sentence -------------------------------------------------------------------------- */
+/* ---- each sentence --------------------------------------------------------------------------- */
 
 static void sentence(const char *csv, int chain, int flags, const char *expected)
 {
@@ -723,7 +723,7 @@ static void test_most(void)
     free(mem);
 }
 
-/* ---- runs ----------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A transition system: every rank has a place in its list; a message is posted, then over. */
 static int at[LIST_RANKS], over[LIST_RANKS][LIST_MOST];

@@ -29,7 +29,7 @@ static int64_t counted(const dpar_schedule_desc *order, int32_t rank)
 static char text[1 << 16], again[1 << 16];
 static int64_t memory[1 << 17], other_memory[1 << 16];
 
-/* ---- executing a schedule ------------------------------------------------------------------- */
+/* ---- executing a schedule -------------------------------------------------------------------- */
 
 enum { STAGES = 64, MICROS = 256, RANKS = 64 };
 
@@ -186,7 +186,7 @@ static int execute(const dpar_schedule *s, run *r)
     return left == 0 && !wrong && complete(s, backward);
 }
 
-/* ---- making one ----------------------------------------------------------------------------- */
+/* ---- making one ------------------------------------------------------------------------------ */
 
 static dpar_schedule made(const dpar_schedule_desc *o)
 {
@@ -241,7 +241,7 @@ static int32_t least(int32_t a, int32_t b)
 
 static const uint16_t uneven[] = {0, 0, 1, 1, 0};
 
-/* ---- the reference files -------------------------------------------------------------------- */
+/* ---- the reference files --------------------------------------------------------------------- */
 
 static const struct {
     const char *file;
@@ -399,7 +399,7 @@ static void test_metrics(void)
     CHECK_INT(found, REFERENCES);
 }
 
-/* ---- every rule, everywhere ----------------------------------------------------------------- */
+/* ---- every rule, everywhere ------------------------------------------------------------------ */
 
 static void sweep_one(dpar_schedule_desc *o, int64_t *done_count)
 {
@@ -447,7 +447,7 @@ static void test_sweep(void)
     CHECK(legal[DPAR_SCHEDULE_INTERLEAVED] > 5 * 116);
 }
 
-/* ---- closed forms --------------------------------------------------------------------------- */
+/* ---- closed forms ---------------------------------------------------------------------------- */
 
 static const int32_t five[] = {2, 3, 4, 6, 8};
 static const int64_t times[][3] = {{1, 1, 1}, {2, 3, 1}, {1, 2, 1},
@@ -667,7 +667,7 @@ static void test_overlap(void)
     }
 }
 
-/* ---- independent rules ---------------------------------------------------------------------- */
+/* ---- independent rules ----------------------------------------------------------------------- */
 
 /* DeepSpeed's TrainSchedule (runtime/pipe/schedule.py): step t of rank r is a forward when both are
  * even or both odd. */
@@ -767,7 +767,7 @@ static void test_sail(void)
     }
 }
 
-/* ---- names, maps, refusals ------------------------------------------------------------------ */
+/* ---- names, maps, refusals ------------------------------------------------------------------- */
 
 static void test_names(void)
 {

@@ -87,7 +87,7 @@ static dpar_schedule sink(const dpar_schedule *in, int32_t channel_class, int64_
     return out;
 }
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Messages of both lists from the computations alone; the second's idle cells are dropped. */
 static void test_reference(void)
@@ -159,7 +159,7 @@ static void test_pytorch(void)
     }
 }
 
-/* ---- the rules, re-stated ------------------------------------------------------------------- */
+/* ---- the rules, re-stated -------------------------------------------------------------------- */
 
 /* A cell: an action and perhaps its other half. */
 typedef struct cell {
@@ -462,7 +462,7 @@ static void shards_and_gradients(lists *out, const lists *in, int max_active, in
     }
 }
 
-/* ---- random schedules ----------------------------------------------------------------------- */
+/* ---- random schedules ------------------------------------------------------------------------ */
 
 static uint64_t seed = 88172645463325252u;
 
@@ -568,7 +568,7 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
     return s;
 }
 
-/* ---- sinking, re-stated --------------------------------------------------------------------- */
+/* ---- sinking, re-stated ---------------------------------------------------------------------- */
 
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
@@ -678,7 +678,7 @@ static void check_sinks(const dpar_schedule *s)
     }
 }
 
-/* ---- both on random schedules and on the files ---------------------------------------------- */
+/* ---- both on random schedules and on the files ----------------------------------------------- */
 
 static void check_passes(const dpar_schedule *s, int passes, int max_active, int sinks)
 {
@@ -794,7 +794,7 @@ static void test_files(void)
     }
 }
 
-/* ---- receives that wait --------------------------------------------------------------------- */
+/* ---- receives that wait ---------------------------------------------------------------------- */
 
 static void check_waiting(const dpar_schedule *s, const int *expected)
 {
@@ -878,7 +878,7 @@ static void test_waiting(void)
     check_waiting(&sunk, ones);
 }
 
-/* ---- one by one ----------------------------------------------------------------------------- */
+/* ---- one by one ------------------------------------------------------------------------------ */
 
 static void test_merge(void)
 {

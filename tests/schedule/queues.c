@@ -16,7 +16,7 @@
 enum { ROOM = 1 << 21, MOST = 1 << 15 };
 static int64_t made[ROOM / 8], lowered[ROOM / 8], moved[ROOM / 8], work[ROOM / 8];
 
-/* ---- the equations -------------------------------------------------------------------------- */
+/* ---- the equations --------------------------------------------------------------------------- */
 
 static int64_t reached[MOST], done[MOST]; /* of each action; -1: not known yet */
 static int64_t half[MOST], before[MOST]; /* of a message: the other end; the one it queues behind */
@@ -214,7 +214,7 @@ static int64_t solve(const dpar_schedule *s, const dpar_schedule_times *t)
     return last;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static uint64_t seed = 88172645463325252u;
 
@@ -306,7 +306,7 @@ static void proven(const dpar_schedule *s, int32_t transport)
     CHECK_INT(dpar_schedule_check(s, &how, work, sizeof work, &why), DPAR_OK);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* The time on one queue in PyTorch's order of messages, of which the first is that of a report from
  * outside and the others were found with the equations above; and with links of its own. */

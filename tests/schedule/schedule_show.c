@@ -246,8 +246,7 @@ static const char *text(int64_t unit, const char *title, int32_t width)
     return picture;
 }
 
-/* ---- characters: figures of the papers, by hand -----------------------------------------------
- */
+/* ---- characters: figures of the papers, by hand ---------------------------------------------- */
 
 static void test_text(void)
 {
@@ -361,8 +360,7 @@ static void test_widths(void)
     }
 }
 
-/* ---- XML and JSON ------------------------------------------------------------------------------
- */
+/* ---- XML and JSON ---------------------------------------------------------------------------- */
 
 static int64_t count(const char *what)
 {
@@ -518,8 +516,7 @@ static void test_trace(void)
     CHECK_INT(count("\"cat\":\"compute\""), 3); /* I and W are no messages */
 }
 
-/* ---- one small picture in full ------------------------------------------------------------------
- */
+/* ---- one small picture in full --------------------------------------------------------------- */
 
 /* Every kind of thing once, at times chosen by hand: 20 ticks, of which two are a unit. */
 static void small(void)
@@ -550,8 +547,7 @@ static void test_small(void)
     CHECK_TEXT(picture, SMALL_TRACE);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refused(int64_t unit, int32_t width, const char *sentence)
 {

@@ -64,8 +64,7 @@ static dpar_schedule_times times(int64_t f, int64_t i, int64_t w, int64_t latenc
     return t;
 }
 
-/* ---- what a thing waits for, by search ---------------------------------------------------------
- */
+/* ---- what a thing waits for, by search ------------------------------------------------------- */
 
 static int backward(int kind)
 {
@@ -196,8 +195,7 @@ static int needs(const dpar_schedule *s, int64_t i, int lowered, int64_t need[4]
     return n;
 }
 
-/* ---- tick by tick ------------------------------------------------------------------------------
- */
+/* ---- tick by tick ---------------------------------------------------------------------------- */
 
 static int64_t ended[MOST], reached[MOST], arrives[MOST];
 
@@ -374,8 +372,7 @@ static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
     return !left;
 }
 
-/* ---- relaxation: only async, wires of one's own -------------------------------------------------
- */
+/* ---- relaxation: only async, wires of one's own ---------------------------------------------- */
 
 static int64_t relaxed[MOST];
 
@@ -438,8 +435,7 @@ static void relax(const dpar_schedule *s, const dpar_schedule_times *t)
     }
 }
 
-/* ---- definitions --------------------------------------------------------------------------------
- */
+/* ---- definitions ----------------------------------------------------------------------------- */
 
 static int holds(const dpar_schedule_times *t, int kind)
 {
@@ -751,8 +747,7 @@ static int against(const dpar_schedule *s, const dpar_schedule_times *t)
     return 1;
 }
 
-/* ---- the reference lists ------------------------------------------------------------------------
- */
+/* ---- the reference lists --------------------------------------------------------------------- */
 
 /* Every row of metrics.tsv; decimals there are multiples of a quarter and of a half. */
 static void test_metrics(void)

@@ -25,7 +25,7 @@ static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
     return st;
 }
 
-/* ---- lifetimes ------------------------------------------------------------------------------ */
+/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 /* What lives from one moment to another, both included, in a slot. */
 typedef struct life {
@@ -217,7 +217,7 @@ static void test_lifetimes(void)
     CHECK_INT(counts[0].activation, 3);
 }
 
-/* ---- known numbers -------------------------------------------------------------------------- */
+/* ---- known numbers --------------------------------------------------------------------------- */
 
 /* PyTorch's analyze_pipeline_activation_liveness, the example of its documentation (stage,
  * micro-batch): F0,0 F1,0 F0,1 B1,0 B0,0 F1,1 B1,1 B0,1, the last of which may use slot 0 again. */

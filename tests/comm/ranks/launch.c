@@ -627,8 +627,7 @@ static void test_orphans(void)
 #endif
 }
 
-/* ---- what launch.sh runs ----------------------------------------------------------------------
- */
+/* ---- what launch.sh runs --------------------------------------------------------------------- */
 
 /* Joins; rank 1 dies, the others go on. */
 static int shrink(void)

@@ -80,7 +80,7 @@ static float value(int rank, int64_t i, int operation)
     return (float)(rank * 1000003 % 4096 + i % 1021 + operation * 37);
 }
 
-/* ---- namespaces and filters --------------------------------------------------------------------- */
+/* ---- namespaces and filters ------------------------------------------------------------------ */
 
 static int write_file(const char *path, const char *text)
 {
@@ -152,7 +152,7 @@ static int prepare(int rank, int extra)
     }
 }
 
-/* ---- what the ranks do --------------------------------------------------------------------------- */
+/* ---- what the ranks do ----------------------------------------------------------------------- */
 
 static int operation;
 
@@ -317,7 +317,7 @@ static void be_rank(int rank, int kind, int extra, const char *timeout)
     o->ended = 1;
 }
 
-/* ---- cells --------------------------------------------------------------------------------------- */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 /* A side: its two ranks, in namespaces that they share. Its first process there is none of them: when
  * that ends, a PID namespace ends. */

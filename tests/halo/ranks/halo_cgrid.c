@@ -139,7 +139,7 @@ static int is_written(const sphere *s, int f, const dpar_box *own, const int64_t
     return around(own, plan == SHARED ? &faces : plan == THIN ? &s->f[f].thin : h, x);
 }
 
-/* ---- what is done --------------------------------------------------------------------------- */
+/* ---- what is done ---------------------------------------------------------------------------- */
 
 static void fill(sphere *s)
 {
@@ -322,7 +322,7 @@ static int checks(sphere *s, dpar_halo_plan *x, int plan)
     return 1;
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 static int with_plan(sphere *s, int plan, double *sum)
 {

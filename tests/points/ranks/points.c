@@ -8,8 +8,7 @@
 
 enum { IDS = 60, GHOSTS = 40, RANKS = 8, VECTORS = 3, COMPONENTS = 3 };
 
-/* ---- a world ----------------------------------------------------------------------------------
- */
+/* ---- a world --------------------------------------------------------------------------------- */
 
 enum { BY_DIRECTORY, BY_RANGE, BY_OWNER, BY_RULE, BY_LISTS, KINDS };
 
@@ -142,8 +141,7 @@ static void build(world *w, int ranks, int kind, uint64_t *seed)
     }
 }
 
-/* ---- as a plan --------------------------------------------------------------------------------
- */
+/* ---- as a plan ------------------------------------------------------------------------------- */
 
 typedef struct both_sides {
     int32_t peer[RANKS], send_at[RANKS * GHOSTS], receive_at[GHOSTS];
@@ -211,8 +209,7 @@ static dpar_status make_by_ids(dpar_comm *c, const int64_t *own, int64_t n, cons
     return dpar_points_make(c, &d, p, why);
 }
 
-/* ---- vectors ----------------------------------------------------------------------------------
- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 typedef struct vectors {
     dpar_points_field v[VECTORS];
@@ -337,8 +334,7 @@ static void fill(const world *w, int me, vectors *x, int n, int round)
     }
 }
 
-/* ---- what must come ---------------------------------------------------------------------------
- */
+/* ---- what must come -------------------------------------------------------------------------- */
 
 /* Ghosts are their owners' values, which `value` says; own values are as they were or as it says.
  */
@@ -399,8 +395,7 @@ static void compare(const world *w, int me, const vectors *x, int n, int round, 
     }
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void exchange(dpar_points *p, const world *w, int me, uint64_t *seed)
 {
@@ -517,8 +512,7 @@ static void random_worlds(dpar_comm *c, int rounds)
     free(w);
 }
 
-/* ---- what is wrong, all hear ------------------------------------------------------------------
- */
+/* ---- what is wrong, all hear ----------------------------------------------------------------- */
 
 static void refused(dpar_comm *c, const dpar_points_desc *d, dpar_status want, const char *words)
 {

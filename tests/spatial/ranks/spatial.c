@@ -1653,8 +1653,7 @@ static int sweep_solids(dpar_comm *c, int rounds)
     return bad;
 }
 
-/* ---- what max pooling reads beyond the ends ---------------------------------------------------
- */
+/* ---- what max pooling reads beyond the ends -------------------------------------------------- */
 
 /* IEEE 754's minus infinity, bfloat16's, the least two's complement number; 0 of unsigned ones. */
 static void see_lowest_turn(const dpar_spatial_call *c)
@@ -1737,8 +1736,7 @@ static int lowest_case(dpar_comm *c)
     return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
 }
 
-/* ---- what one rank does wrong ------------------------------------------------------------------
- */
+/* ---- what one rank does wrong ---------------------------------------------------------------- */
 
 /* Gives `bytes` of memory (0: none) to a layer and frees it again. */
 static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t bytes, dpar_why *why)

@@ -32,8 +32,7 @@ static int number(int r, int m, int i, int64_t e)
     return (int)((h ^ h >> 12) % 7u) - 3;
 }
 
-/* ---- random passes ----------------------------------------------------------------------------
- */
+/* ---- random passes --------------------------------------------------------------------------- */
 
 typedef struct model {
     dpar_comm *c;
@@ -361,8 +360,7 @@ static void random_case(dpar_comm *c, uint64_t seed)
     }
 }
 
-/* ---- what it refuses --------------------------------------------------------------------------
- */
+/* ---- what it refuses ------------------------------------------------------------------------- */
 
 static const char *const few_names[3] = {"wte", "h.0.weight", "h.0.bias"};
 

@@ -67,8 +67,7 @@ static void let_go(dpar_comm *c, int registered, void *memory)
     }
 }
 
-/* ---- averages ---------------------------------------------------------------------------------
- */
+/* ---- averages -------------------------------------------------------------------------------- */
 
 typedef struct flat {
     dpar_comm *c;
@@ -273,8 +272,7 @@ static void lists(dpar_comm *c, int64_t bucket_bytes)
     }
 }
 
-/* ---- what it refuses --------------------------------------------------------------------------
- */
+/* ---- what it refuses ------------------------------------------------------------------------- */
 
 static void refused(dpar_comm *c)
 {

@@ -1289,8 +1289,7 @@ static int where_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- one after the other ----------------------------------------------------------------------
- */
+/* ---- one after the other --------------------------------------------------------------------- */
 
 enum { Q_TOKENS = 6, Q_K = 2, Q_WIDTH = 8, Q_EXPERTS = 5 };
 

@@ -82,8 +82,7 @@ static int number(int step, int r, int m, int i, int64_t e)
     return (int)((h ^ h >> 12) % 7u) - 3;
 }
 
-/* ---- what the library asks of the engine -------------------------------------------------------
- */
+/* ---- what the library asks of the engine ----------------------------------------------------- */
 
 static __thread struct counts {
     dpar_engine engine;
@@ -138,8 +137,7 @@ static void count_end(dpar_comm *c)
     c->engine = counted.engine;
 }
 
-/* ---- random models -----------------------------------------------------------------------------
- */
+/* ---- random models --------------------------------------------------------------------------- */
 
 typedef struct model {
     dpar_comm *shard, *replicas;
@@ -574,8 +572,7 @@ static void random_case(const world *w, uint64_t seed)
     close_model(&m);
 }
 
-/* ---- random sequences --------------------------------------------------------------------------
- */
+/* ---- random sequences ------------------------------------------------------------------------ */
 
 /* What gradients are since they were zeroed, and whether a unit's were there since then. */
 typedef struct sums {
@@ -710,8 +707,7 @@ static void sequence_case(const world *w, uint64_t seed)
     close_model(&m);
 }
 
-/* ---- checkpoints -------------------------------------------------------------------------------
- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* What `ranks` ranks wrote, or (ranks 1) whole arrays. */
 typedef struct saved {
@@ -910,8 +906,7 @@ static void checkpoints(dpar_comm *c)
     }
 }
 
-/* ---- a chain of layers -------------------------------------------------------------------------
- */
+/* ---- a chain of layers ----------------------------------------------------------------------- */
 
 enum { LAYERS = 5, WIDE = 7, SAMPLES = 8, STEPS = 20 };
 /* Layer l has weights [size[l + 1]][size[l]] and a bias; layer 2 has no parameters. */
@@ -1212,8 +1207,7 @@ static void crossed(dpar_comm *c)
     dpar_comm_release(c, memory);
 }
 
-/* ---- what it refuses --------------------------------------------------------------------------
- */
+/* ---- what it refuses ------------------------------------------------------------------------- */
 
 /* A ddp on the last rank, an fsdp on the others. */
 static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc *o, void *memory,

@@ -8,8 +8,7 @@
 #include "plan_memory.h"
 #include "rank_program.h"
 
-/* ---- fsdp: a tied embedding (unit 0), used first and last, and two layers ---------------------
- */
+/* ---- fsdp: a tied embedding (unit 0), used first and last, and two layers -------------------- */
 
 enum { UNITS = 3, NUMEL = 37 };
 
@@ -121,8 +120,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
-/* ---- bookkeeping in memory of its own and in the caller's: the same bits ---------------------
- */
+/* ---- bookkeeping in memory of its own and in the caller's: the same bits --------------------- */
 
 /* Adds what follows from the weights, so that every step tells. */
 static void add_gradient(float *g, const float *w, int64_t n, int rank, int step)
@@ -264,8 +262,7 @@ static void fsdp_refused(dpar_comm *c)
     CHECK_INT(dpar_fsdp_free(NULL), DPAR_OK);
 }
 
-/* ---- pipelines: stage s gives 2 x + s; its gradient is 2 g ------------------------------------
- */
+/* ---- pipelines: stage s gives 2 x + s; its gradient is 2 g ----------------------------------- */
 
 enum { MICROS = 8, COUNT = 5 };
 
@@ -458,8 +455,7 @@ static void pipeline_refused(dpar_comm *c)
     CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
 }
 
-/* ---- attention: the bits of the plan in the caller's memory -----------------------------------
- */
+/* ---- attention: the bits of the plan in the caller's memory ---------------------------------- */
 
 static void attention_made(dpar_comm *c, int ulysses)
 {
@@ -526,8 +522,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     free(out[1]);
 }
 
-/* ---- experts: expert e makes (e + 1) x of each row --------------------------------------------
- */
+/* ---- experts: expert e makes (e + 1) x of each row ------------------------------------------- */
 
 static void experts_made(dpar_comm *c)
 {

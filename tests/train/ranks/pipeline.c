@@ -57,8 +57,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return z ^ z >> 31;
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------- */
 
 /* Elements that link q of the chain gives; the first takes 4. */
 static int outputs(int q)
@@ -178,8 +177,7 @@ static void serial(int chain, int micros, int steps, int trains, sums *s)
     }
 }
 
-/* ---- the callbacks ----------------------------------------------------------------------------
- */
+/* ---- the callbacks --------------------------------------------------------------------------- */
 
 /* An activation: whose it is, what W needs. A pending W: so, the gradient. */
 typedef struct kept {
@@ -655,8 +653,7 @@ static dpar_status wait_reduce(void *ctx, const dpar_stage_task *t, dpar_why *wh
     return DPAR_OK;
 }
 
-/* ---- schedules --------------------------------------------------------------------------------
- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 typedef struct list {
     dpar_schedule s;
@@ -1044,8 +1041,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     free(l.mem);
 }
 
-/* ---- replicas ---------------------------------------------------------------------------------
- */
+/* ---- replicas -------------------------------------------------------------------------------- */
 
 /* Two pipelines side by side; the gradients of a stage are added up by a ddp over the two. */
 static void replicas(dpar_comm *c)
@@ -1179,8 +1175,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     free(l.mem);
 }
 
-/* ---- pictures ---------------------------------------------------------------------------------
- */
+/* ---- pictures -------------------------------------------------------------------------------- */
 
 static int64_t times_in(const char *text, const char *word)
 {
@@ -1280,8 +1275,7 @@ static void picture(dpar_comm *c)
     free(l.mem);
 }
 
-/* ---- what is refused, and what ends a step ----------------------------------------------------
- */
+/* ---- what is refused, and what ends a step --------------------------------------------------- */
 
 /* Rank 0 sends two micro-batches before it receives, rank 1 answers the first at once: by
  * rendezvous both wait in their sends. */

@@ -19,8 +19,7 @@ static const char *const traffic[DPAR_TRAFFIC_COUNT] = {"dp", "tp", "cp", "ep", 
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
-/* ---- what the planner says ---------------------------------------------------------------------
- */
+/* ---- what the planner says ------------------------------------------------------------------- */
 
 typedef struct plan {
     dpar_cluster cluster;
@@ -88,8 +87,7 @@ static void counted_is(dpar_comm *c, dpar_comm *one, dpar_comm *two, const plan 
     }
 }
 
-/* ---- a call's own count ------------------------------------------------------------------------
- */
+/* ---- a call's own count ---------------------------------------------------------------------- */
 
 /* Formulas of comm.h, for 3 ranks and 7 elements of 4 bytes. */
 static void calls_count(void)
@@ -125,8 +123,7 @@ static void calls_count(void)
     CHECK_INT(dpari_call_sent(NULL, &call), 0);
 }
 
-/* ---- data parallel -----------------------------------------------------------------------------
- */
+/* ---- data parallel --------------------------------------------------------------------------- */
 
 /* Parameters of the planner's model, one an operation that has any, unit after unit. */
 typedef struct parameters {
@@ -225,8 +222,7 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
     run_ddp(c, g, &p, &a, &o);
 }
 
-/* ---- ZeRO --------------------------------------------------------------------------------------
- */
+/* ---- ZeRO ------------------------------------------------------------------------------------ */
 
 /* Registered bytes, counted under the library. */
 static __thread struct registered {
@@ -525,8 +521,7 @@ static void test_beside(dpar_comm *c)
     }
 }
 
-/* ---- tensor ------------------------------------------------------------------------------------
- */
+/* ---- tensor ---------------------------------------------------------------------------------- */
 
 enum { ROOM = SEQ * 4 * HIDDEN * 4 };
 
@@ -625,8 +620,7 @@ static void test_tensor(dpar_comm *c, dpar_comm *g)
     free(room);
 }
 
-/* ---- sequence ----------------------------------------------------------------------------------
- */
+/* ---- sequence -------------------------------------------------------------------------------- */
 
 static void test_ring(dpar_comm *c, dpar_comm *g)
 {
@@ -716,8 +710,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     free(room);
 }
 
-/* ---- experts -----------------------------------------------------------------------------------
- */
+/* ---- experts --------------------------------------------------------------------------------- */
 
 static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float *room)
 {
@@ -771,8 +764,7 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     free(room);
 }
 
-/* ---- pipeline ----------------------------------------------------------------------------------
- */
+/* ---- pipeline -------------------------------------------------------------------------------- */
 
 static dpar_status stage(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
@@ -882,8 +874,7 @@ static void test_pipeline(dpar_comm *c, dpar_comm *g)
     test_schedule(c, g, DPAR_SCHEDULE_ZBV, 2, 1); /* both ends on one rank: nothing to add up */
 }
 
-/* ---- all ---------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static int everything(dpar_comm *c, void *arg)
 {

@@ -110,8 +110,7 @@ static void compare(const flat *f, int step, int64_t first, int64_t count)
     CHECK_INT(wrong, 0);
 }
 
-/* ---- ZeRO-1 -----------------------------------------------------------------------------------
- */
+/* ---- ZeRO-1 ---------------------------------------------------------------------------------- */
 
 typedef struct model {
     flat f;
@@ -312,8 +311,7 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
     model_close(&m);
 }
 
-/* ---- state, on other ranks --------------------------------------------------------------------
- */
+/* ---- state, on other ranks ------------------------------------------------------------------- */
 
 /* Gradients that all ranks have alike, so that their average is the same on any number. */
 static void run_alike(model *m, int from, int to)
