@@ -3310,14 +3310,14 @@ typedef void (*dpari_cuda_summer)(const dpari_cuda_sum);
 
 template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dpari_cuda_sum *s)
 {
-    const dpar_mem_reduce *r = &s->r;
-    const int wide = (r->op == DPAR_SUM || r->op == DPAR_AVG) && dpari_cuda_aligned(r->to) &&
-                     dpari_cuda_aligned(r->from) &&
-                     r->stride * dpari_cuda_width(r->from_type) % 16 == 0 &&
-                     r->from_type == r->to_type;
-    return wide && r->to_type == DPAR_F32    ? dpari_cuda_sum_form_kernel<W, DPAR_F32>
-           : wide && r->to_type == DPAR_BF16 ? dpari_cuda_sum_form_kernel<W, DPAR_BF16>
-                                             : dpari_cuda_sum_kernel<W>;
+    const dpar_mem_reduce *reduce = &s->r;
+    const int wide = (reduce->op == DPAR_SUM || reduce->op == DPAR_AVG) &&
+                     dpari_cuda_aligned(reduce->to) && dpari_cuda_aligned(reduce->from) &&
+                     reduce->stride * dpari_cuda_width(reduce->from_type) % 16 == 0 &&
+                     reduce->from_type == reduce->to_type;
+    return wide && reduce->to_type == DPAR_F32    ? dpari_cuda_sum_form_kernel<W, DPAR_F32>
+           : wide && reduce->to_type == DPAR_BF16 ? dpari_cuda_sum_form_kernel<W, DPAR_BF16>
+                                                  : dpari_cuda_sum_kernel<W>;
 }
 
 /* ---- of integers ---- */
@@ -3377,28 +3377,28 @@ static dpari_cuda_summer dpari_cuda_ints_kernel_of(int32_t type)
     }
 }
 
-static dpar_status dpari_cuda_reduce_ints(dpar_cuda *gpu, const dpar_mem_reduce *r)
+static dpar_status dpari_cuda_reduce_ints(dpar_cuda *gpu, const dpar_mem_reduce *reduce)
 {
-    const int32_t width = dpar_type_bytes(r->to_type);
+    const int32_t width = dpar_type_bytes(reduce->to_type);
     dpari_cuda_sum s;
     memset(&s, 0, sizeof s);
-    s.r = *r;
-    s.even =
-        dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) && r->stride * width % 16 == 0;
-    s.units = s.even ? r->count * width / 16 + 1 : r->count;
-    return dpari_cuda_launch(gpu, "reduce", dpari_cuda_ints_kernel_of(r->to_type), s,
+    s.r = *reduce;
+    s.even = dpari_cuda_aligned(reduce->to) && dpari_cuda_aligned(reduce->from) &&
+             reduce->stride * width % 16 == 0;
+    s.units = s.even ? reduce->count * width / 16 + 1 : reduce->count;
+    return dpari_cuda_launch(gpu, "reduce", dpari_cuda_ints_kernel_of(reduce->to_type), s,
                              dpari_cuda_units_blocks(gpu, s.units));
 }
 
-static int dpari_cuda_reduce_fine(const dpar_mem_reduce *r, int ints)
+static int dpari_cuda_reduce_fine(const dpar_mem_reduce *reduce, int ints)
 {
-    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    const int wide = reduce->to_type == DPAR_F64 || reduce->from_type == DPAR_F64;
     if (ints) {
-        return r->from_type == r->to_type && r->sum_type == r->to_type && !r->accumulate &&
-               r->scale == 1.0;
+        return reduce->from_type == reduce->to_type && reduce->sum_type == reduce->to_type &&
+               !reduce->accumulate && reduce->scale == 1.0;
     }
-    return dpari_cuda_is_float(r->to_type) && dpari_cuda_is_float(r->from_type) &&
-           (r->sum_type == DPAR_F64 || (r->sum_type == DPAR_F32 && !wide));
+    return dpari_cuda_is_float(reduce->to_type) && dpari_cuda_is_float(reduce->from_type) &&
+           (reduce->sum_type == DPAR_F64 || (reduce->sum_type == DPAR_F32 && !wide));
 }
 
 static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
@@ -6226,29 +6226,31 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 }
 
 /* True if everything that the phase needs is given. */
-static int dpari_cuda_norm_fits(const dpar_mem_norm *m)
+static int dpari_cuda_norm_fits(const dpar_mem_norm *call)
 {
-    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = call->phase == DPAR_MEM_NORM_APPLY || call->phase == DPAR_MEM_NORM_GRADIENT;
     int64_t points = 1;
-    if (m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT || m->ranks < 0 ||
-        (m->type != DPAR_F64 && m->type != DPAR_F32) ||
-        !dpari_cuda_planes_fine(m->planes, m->channels, m->groups, m->dims, m->extent)) {
+    if (call->phase < DPAR_MEM_NORM_MERGE || call->phase > DPAR_MEM_NORM_GRADIENT ||
+        call->ranks < 0 || (call->type != DPAR_F64 && call->type != DPAR_F32) ||
+        !dpari_cuda_planes_fine(call->planes, call->channels, call->groups, call->dims,
+                                call->extent)) {
         return 0;
     }
-    for (int32_t d = 0; d < m->dims; d++) {
-        points = m->extent[d] == 0 ? 0 : points;
+    for (int32_t d = 0; d < call->dims; d++) {
+        points = call->extent[d] == 0 ? 0 : points;
     }
-    if (m->planes == 0) {
+    if (call->planes == 0) {
         return 1;
     }
-    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
-        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+    if (call->saved == NULL || (!walks && call->all == NULL && call->ranks > 0) ||
+        (sums && call->sums == NULL) ||
+        (call->phase >= DPAR_MEM_NORM_SUMS && call->total == NULL)) {
         return 0;
     }
     return points == 0 || !walks ||
-           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
-            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+           (call->x.data != NULL && (!writes || call->to.data != NULL) &&
+            (call->phase < DPAR_MEM_NORM_SUMS || call->dy.data != NULL));
 }
 
 static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
@@ -6279,51 +6281,53 @@ static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_
 /* APPLY and GRADIENT. */
 static dpar_status dpari_cuda_norm_map(dpar_cuda *gpu, dpari_cuda_norm *s)
 {
-    const dpar_mem_norm *m = &s->m;
-    const int back = m->phase == DPAR_MEM_NORM_GRADIENT;
-    const int wide = s->dense && m->type == DPAR_F32 && s->plane.points % 4 == 0 &&
-                     (m->x.step | m->to.step | (back ? m->dy.step : 0)) % 4 == 0 &&
-                     dpari_cuda_aligned(m->x.data) && dpari_cuda_aligned(m->to.data) &&
-                     (!back || dpari_cuda_aligned(m->dy.data));
+    const dpar_mem_norm *call = &s->m;
+    const int back = call->phase == DPAR_MEM_NORM_GRADIENT;
+    const int wide = s->dense && call->type == DPAR_F32 && s->plane.points % 4 == 0 &&
+                     (call->x.step | call->to.step | (back ? call->dy.step : 0)) % 4 == 0 &&
+                     dpari_cuda_aligned(call->x.data) && dpari_cuda_aligned(call->to.data) &&
+                     (!back || dpari_cuda_aligned(call->dy.data));
     void (*kernel)(const dpari_cuda_norm) = dpari_cuda_norm_map_kernel;
     if (s->plane.points == 0) {
         return DPAR_OK;
     }
     if (wide) {
         kernel = back ? dpari_cuda_norm_wide_kernel<1> : dpari_cuda_norm_wide_kernel<0>;
-        s->each = dpari_cuda_norm_each(gpu, m->planes, s->plane.points);
+        s->each = dpari_cuda_norm_each(gpu, call->planes, s->plane.points);
         s->slices = (s->plane.points + s->each - 1) / s->each;
     }
-    return dpari_cuda_launch(gpu, "norm", kernel, *s, dpari_cuda_wave(gpu, m->planes * s->slices));
+    return dpari_cuda_launch(gpu, "norm", kernel, *s,
+                             dpari_cuda_wave(gpu, call->planes * s->slices));
 }
 
-static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
+static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const int sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int64_t *const stride[3] = {m->x.stride, /* sides that the phase lacks have x's strides */
-                                      m->phase == DPAR_MEM_NORM_APPLY ? m->x.stride : m->dy.stride,
-                                      sums ? m->x.stride : m->to.stride};
+    const int sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int64_t *const stride[3] = {
+        call->x.stride, /* sides that the phase lacks have x's strides */
+        call->phase == DPAR_MEM_NORM_APPLY ? call->x.stride : call->dy.stride,
+        sums ? call->x.stride : call->to.stride};
     dpari_cuda_norm s;
     int64_t most;
-    if (!dpari_cuda_norm_fits(m)) {
+    if (!dpari_cuda_norm_fits(call)) {
         return dpari_cuda_wrong(gpu, "norm");
     }
-    if (m->planes == 0) {
+    if (call->planes == 0) {
         return DPAR_OK;
     }
     memset(&s, 0, sizeof s);
-    s.m = *m;
-    s.sets = m->groups > 0 ? m->planes / m->channels * m->groups : m->channels;
-    s.part = m->sums; /* if planes have one slice their sums are already in place */
-    if (m->phase == DPAR_MEM_NORM_MERGE) {
+    s.m = *call;
+    s.sets = call->groups > 0 ? call->planes / call->channels * call->groups : call->channels;
+    s.part = call->sums; /* if planes have one slice their sums are already in place */
+    if (call->phase == DPAR_MEM_NORM_MERGE) {
         return dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_merge_kernel, s,
                                  dpari_cuda_units_blocks(gpu, s.sets));
     }
-    dpari_cuda_plane_lay(m->dims, m->extent, stride, &s.plane);
+    dpari_cuda_plane_lay(call->dims, call->extent, stride, &s.plane);
     s.dense = s.plane.dims == 1 && s.plane.stride[0][0] == 1 && s.plane.stride[1][0] == 1 &&
               s.plane.stride[2][0] == 1;
-    most = sums ? 2 * DPARI_CUDA_PARTS / m->planes : s.plane.points;
+    most = sums ? 2 * DPARI_CUDA_PARTS / call->planes : s.plane.points;
     s.slices = (s.plane.points + 4095) / 4096 < most ? (s.plane.points + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
     s.each = (s.plane.points + s.slices - 1) / s.slices;
@@ -6940,56 +6944,60 @@ template <int FORMAT> static dpari_cuda_quanter dpari_cuda_micro_kernel_of(int b
     return back ? dpari_cuda_unmicro_kernel<FORMAT> : dpari_cuda_micro_kernel<FORMAT>;
 }
 
-static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
-                                       int back)
+static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
+                                       const dpar_mem_quantize *call, int back)
 {
-    const int fine = q->format >= DPAR_MEM_MXFP8 && q->format <= DPAR_MEM_NVFP4;
-    const dpari_cuda_micro f = dpari_cuda_micro_of(q->format);
+    const int fine = call->format >= DPAR_MEM_MXFP8 && call->format <= DPAR_MEM_NVFP4;
+    const dpari_cuda_micro f = dpari_cuda_micro_of(call->format);
     const dpari_cuda_quanter kernel =
-        q->format == DPAR_MEM_MXFP8        ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back)
-        : q->format == DPAR_MEM_MXFP8_E5M2 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back)
-        : q->format == DPAR_MEM_MXFP4      ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back)
-                                           : dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
+        call->format == DPAR_MEM_MXFP8 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back)
+        : call->format == DPAR_MEM_MXFP8_E5M2
+            ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back)
+        : call->format == DPAR_MEM_MXFP4 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back)
+                                         : dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
     dpari_cuda_quant s;
-    if (!fine || !dpari_cuda_is_float(q->type) || q->count < 0 ||
-        q->code_step < f.block * f.bits / 8 || q->scale_step < 1 || (q->accumulate && !back) ||
-        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+    if (!fine || !dpari_cuda_is_float(call->type) || call->count < 0 ||
+        call->code_step < f.block * f.bits / 8 || call->scale_step < 1 ||
+        (call->accumulate && !back) ||
+        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
         return dpari_cuda_wrong(gpu, name);
     }
-    if (q->count == 0) {
+    if (call->count == 0) {
         return DPAR_OK;
     }
     memset(&s, 0, sizeof s);
-    s.q = *q;
+    s.q = *call;
     s.q.block = f.block;
-    s.blocks = (q->count - 1) / f.block + 1;
-    s.even = dpari_cuda_even(q->x, 0, dpari_cuda_width(q->type));
-    s.even_code = ((uintptr_t)q->code | (uintptr_t)q->code_step) % (f.bits / 2) == 0;
+    s.blocks = (call->count - 1) / f.block + 1;
+    s.even = dpari_cuda_even(call->x, 0, dpari_cuda_width(call->type));
+    s.even_code = ((uintptr_t)call->code | (uintptr_t)call->code_step) % (f.bits / 2) == 0;
     return dpari_cuda_launch(
         gpu, name, kernel, s,
         dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
 }
 
 /* team: blocks of numbers that a block of threads processes at a time. */
-static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
-                                      int64_t team, void (*kernel)(const dpari_cuda_quant))
+static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name,
+                                      const dpar_mem_quantize *call, int64_t team,
+                                      void (*kernel)(const dpari_cuda_quant))
 {
-    const int32_t width = dpari_cuda_width(q->type);
+    const int32_t width = dpari_cuda_width(call->type);
     dpari_cuda_quant s;
-    if (!dpari_cuda_is_float(q->type) || (q->code_type != DPAR_I8 && q->code_type != DPAR_F8) ||
-        q->count < 0 || q->block < 1 || q->code_step < q->block || q->scale_step == 0 ||
-        q->scale_step % 4 != 0 ||
-        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+    if (!dpari_cuda_is_float(call->type) ||
+        (call->code_type != DPAR_I8 && call->code_type != DPAR_F8) || call->count < 0 ||
+        call->block < 1 || call->code_step < call->block || call->scale_step == 0 ||
+        call->scale_step % 4 != 0 ||
+        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
         return dpari_cuda_wrong(gpu, name);
     }
-    if (q->count == 0) {
+    if (call->count == 0) {
         return DPAR_OK;
     }
     memset(&s, 0, sizeof s);
-    s.q = *q;
-    s.blocks = (q->count - 1) / q->block + 1;
-    s.even = q->block % 4 == 0 && dpari_cuda_even(q->x, 0, width);
-    s.even_code = ((uintptr_t)q->code | (uintptr_t)q->code_step) % 4 == 0;
+    s.q = *call;
+    s.blocks = (call->count - 1) / call->block + 1;
+    s.even = call->block % 4 == 0 && dpari_cuda_even(call->x, 0, width);
+    s.even_code = ((uintptr_t)call->code | (uintptr_t)call->code_step) % 4 == 0;
     s.warps = team > 1;
     return dpari_cuda_launch(gpu, name, kernel, s,
                              dpari_cuda_wave(gpu, (s.blocks + team - 1) / team));
@@ -7020,16 +7028,18 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
 static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const dpar_mem_quantize *q = quantize;
-    if (q->format != 0) {
-        return dpari_cuda_micro_op(gpu, "dequantize", q, 1);
+    const dpar_mem_quantize *call = quantize;
+    if (call->format != 0) {
+        return dpari_cuda_micro_op(gpu, "dequantize", call, 1);
     }
-    if (q->block <= 128 && !q->accumulate && (q->type == DPAR_F32 || q->type == DPAR_BF16)) {
-        return dpari_cuda_quantum(gpu, "dequantize", q, 4 * DPARI_CUDA_WARPS,
-                                  q->type == DPAR_F32 ? dpari_cuda_unquant_many_kernel<DPAR_F32>
-                                                      : dpari_cuda_unquant_many_kernel<DPAR_BF16>);
+    if (call->block <= 128 && !call->accumulate &&
+        (call->type == DPAR_F32 || call->type == DPAR_BF16)) {
+        return dpari_cuda_quantum(gpu, "dequantize", call, 4 * DPARI_CUDA_WARPS,
+                                  call->type == DPAR_F32
+                                      ? dpari_cuda_unquant_many_kernel<DPAR_F32>
+                                      : dpari_cuda_unquant_many_kernel<DPAR_BF16>);
     }
-    return dpari_cuda_quantum(gpu, "dequantize", q, q->block <= 2048 ? DPARI_CUDA_WARPS : 1,
+    return dpari_cuda_quantum(gpu, "dequantize", call, call->block <= 2048 ? DPARI_CUDA_WARPS : 1,
                               dpari_cuda_unquant_kernel);
 }
 

@@ -727,38 +727,38 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 /* ==== messages ==== */
 
 /* The type that the user passed. What is sent between nodes may have another. */
-static int32_t dpari_mpi_said_type(const dpari_mpi_task *t)
+static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
-    if (t->call.kind == DPAR_CALL_BARRIER) {
+    if (task->call.kind == DPAR_CALL_BARRIER) {
         return DPAR_TYPE_NONE;
     }
-    return t->half ? t->half : t->call.type;
+    return task->half ? task->half : task->call.type;
 }
 
-static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
+static void dpari_mpi_describe_task(dpar_text *text, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_operation_text(t, call->kind, task->sequence, dpari_mpi_said_type(task), call->count,
+    dpari_operation_text(text, call->kind, task->sequence, dpari_mpi_said_type(task), call->count,
                          call->root, call->tag);
 }
 
-static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
+static void dpari_mpi_describe_record(dpar_text *text, const dpari_mpi_record *r)
 {
-    dpari_operation_text(t, r->kind, r->sequence, r->type, r->count, r->root, r->tag);
+    dpari_operation_text(text, r->kind, r->sequence, r->type, r->count, r->root, r->tag);
     if (dpari_tag_compared(r->tag) != r->tag) {
         return;
     }
     if (dpari_kind_reduces(r->kind)) {
-        dpari_text_char(t, ' ');
-        dpar_text_put(t, dpari_op_name(r->op));
+        dpari_text_char(text, ' ');
+        dpar_text_put(text, dpari_op_name(r->op));
     }
     if (dpari_kind_rooted(r->kind)) {
-        dpar_text_put(t, " root ");
-        dpari_text_int(t, r->root);
+        dpar_text_put(text, " root ");
+        dpari_text_int(text, r->root);
     }
     if (!dpari_kind_sends(r->kind) && r->tag != 0) {
-        dpar_text_put(t, " tag ");
-        dpari_text_int(t, r->tag);
+        dpar_text_put(text, " tag ");
+        dpari_text_int(text, r->tag);
     }
 }
 
@@ -807,33 +807,33 @@ static dpar_status dpari_mpi_status_of(int code)
 }
 
 /* The name of a rank's node, or NULL if all ranks are on one node. */
-static const char *dpari_mpi_host(const dpari_mpi_ctx *c, int32_t rank)
+static const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank)
 {
-    const dpari_mpi_world *w = c->world;
+    const dpari_mpi_world *world = context->world;
     MPI_Group own = MPI_GROUP_NULL;
     int here = (int)rank, there = MPI_UNDEFINED;
-    if (w->host == NULL || MPI_Comm_group(c->main, &own) != MPI_SUCCESS) {
+    if (world->host == NULL || MPI_Comm_group(context->main, &own) != MPI_SUCCESS) {
         return NULL;
     }
-    if (MPI_Group_translate_ranks(own, 1, &here, w->all, &there) != MPI_SUCCESS) {
+    if (MPI_Group_translate_ranks(own, 1, &here, world->all, &there) != MPI_SUCCESS) {
         there = MPI_UNDEFINED;
     }
     MPI_Group_free(&own);
-    return there != MPI_UNDEFINED ? w->host[w->host_of[there]] : NULL;
+    return there != MPI_UNDEFINED ? world->host[world->host_of[there]] : NULL;
 }
 
-static void dpari_mpi_put_host(dpar_text *t, const char *host)
+static void dpari_mpi_put_host(dpar_text *text, const char *host)
 {
-    dpar_text_put(t, host != NULL ? " on " : "");
-    dpar_text_put(t, host != NULL ? host : "");
+    dpar_text_put(text, host != NULL ? " on " : "");
+    dpar_text_put(text, host != NULL ? host : "");
 }
 
 /* "rank 3 on n2" */
-static void dpari_mpi_put_rank(dpar_text *t, const dpari_mpi_ctx *c, int32_t rank)
+static void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank)
 {
-    dpar_text_put(t, "rank ");
-    dpari_text_int(t, rank);
-    dpari_mpi_put_host(t, dpari_mpi_host(c, rank));
+    dpar_text_put(text, "rank ");
+    dpari_text_int(text, rank);
+    dpari_mpi_put_host(text, dpari_mpi_host(context, rank));
 }
 
 static void dpari_mpi_put_why(dpar_why *why, const char *text)
@@ -853,26 +853,27 @@ static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
     return MPI_Test(&l->sent, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
 }
 
-static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *c, dpari_mpi_letter *letters)
+static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context, dpari_mpi_letter *letters)
 {
     int32_t r, all = 1;
-    for (r = 0; letters != NULL && r < c->comm.size; r++) {
+    for (r = 0; letters != NULL && r < context->comm.size; r++) {
         all = dpari_mpi_letter_gone(&letters[r]) && all;
     }
     return all;
 }
 
 /* Sends `note`, without waiting, to every other rank that has received the letter before it. */
-static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const dpari_mpi_note *note)
+static void dpari_mpi_tell(dpari_mpi_ctx *context, dpari_mpi_letter **letters,
+                           const dpari_mpi_note *note)
 {
-    int32_t r, n = c->comm.size;
+    int32_t r, n = context->comm.size;
     if (n > DPARI_MPI_RANKS_TOLD || n == 1) {
         return;
     }
-    if (c->told == NULL) {
-        c->told = (int32_t *)calloc((size_t)n, sizeof *c->told);
+    if (context->told == NULL) {
+        context->told = (int32_t *)calloc((size_t)n, sizeof *context->told);
     }
-    if (*letters == NULL && c->told != NULL) {
+    if (*letters == NULL && context->told != NULL) {
         *letters = (dpari_mpi_letter *)malloc((size_t)n * sizeof(dpari_mpi_letter));
         for (r = 0; *letters != NULL && r < n; r++) {
             (*letters)[r].sent = MPI_REQUEST_NULL;
@@ -880,66 +881,67 @@ static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const d
     }
     for (r = 0; *letters != NULL && r < n; r++) {
         dpari_mpi_letter *l = &(*letters)[r];
-        if (r != c->comm.rank && dpari_mpi_letter_gone(l)) {
+        if (r != context->comm.rank && dpari_mpi_letter_gone(l)) {
             l->note = *note;
-            MPI_Isend(&l->note, (int)sizeof l->note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, c->side,
+            MPI_Isend(&l->note, (int)sizeof l->note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, context->side,
                       &l->sent);
-            c->told[r]++;
+            context->told[r]++;
         }
     }
 }
 
 /* "rank 3 on n2 says: the disk is full" */
-static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *c, int32_t rank,
+static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int32_t rank,
                                const char *text)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
-    dpari_mpi_put_rank(&t, c, rank);
+    dpari_mpi_put_rank(&t, context, rank);
     dpar_text_put(&t, " says: ");
     dpar_text_put(&t, text);
 }
 
 /* Breaks the communicator, unless it is broken already: the first error stays. With `tell` the
  * other ranks are informed, too. The node's ranks always are, through their memory. */
-static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const char *text, int tell)
+static dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status, const char *text,
+                                   int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
-    if (c->comm.status < 0) {
-        return c->comm.status;
+    if (context->comm.status < 0) {
+        return context->comm.status;
     }
-    c->comm.status = status;
-    if (text != c->comm.why.text) {
-        dpari_mpi_put_why(&c->comm.why, text);
+    context->comm.status = status;
+    if (text != context->comm.why.text) {
+        dpari_mpi_put_why(&context->comm.why, text);
     }
     if (tell) {
         memset(&note, 0, sizeof note);
         note.status = status;
-        note.sequence = c->sequence;
+        note.sequence = context->sequence;
         dpar_text_init(&t, note.text, sizeof note.text);
-        dpar_text_put(&t, c->comm.why.text);
-        dpari_mpi_tell(c, &c->broken, &note);
+        dpar_text_put(&t, context->comm.why.text);
+        dpari_mpi_tell(context, &context->broken, &note);
     }
-    c->inward = c->comm.why;
+    context->inward = context->comm.why;
     if (tell) {
-        dpari_mpi_put_says(&c->inward, c, c->comm.rank, c->comm.why.text);
+        dpari_mpi_put_says(&context->inward, context, context->comm.rank, context->comm.why.text);
     }
-    if (c->level.inside != NULL) {
-        dpar_comm_abort(c->level.inside, status, c->inward.text);
+    if (context->level.inside != NULL) {
+        dpar_comm_abort(context->level.inside, status, context->inward.text);
     }
     return status;
 }
 
-static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *c, dpar_status status, const char *text)
+static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *context, dpar_status status, const char *text)
 {
-    dpari_mpi_put_why(&c->comm.why, text);
+    dpari_mpi_put_why(&context->comm.why, text);
     return status;
 }
 
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Appends ", rank 3 has died" for up to 8 ranks that MPI knows to have failed. */
-static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
+static void dpari_mpi_put_dead(const dpari_mpi_ctx *context, dpar_why *why)
 {
     const dpar_why said = *why;
     MPI_Group gone, all;
@@ -947,13 +949,13 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
     int n = 0, i, rank;
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, said.text);
-    MPIX_Comm_get_failed(c->main, &gone);
-    MPI_Comm_group(c->main, &all);
+    MPIX_Comm_get_failed(context->main, &gone);
+    MPI_Comm_group(context->main, &all);
     MPI_Group_size(gone, &n);
     for (i = 0; i < n && i < 8; i++) {
         MPI_Group_translate_ranks(gone, 1, &i, all, &rank);
         dpar_text_put(&t, ", ");
-        dpari_mpi_put_rank(&t, c, (int32_t)rank);
+        dpari_mpi_put_rank(&t, context, (int32_t)rank);
         dpar_text_put(&t, " has died");
     }
     MPI_Group_free(&gone);
@@ -963,8 +965,8 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
 
 /* Breaks the communicator because a call of MPI failed: while `task` was under way, or, if it is
  * NULL, while doing what `doing` names. */
-static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task, const char *doing,
-                                    int code)
+static dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
+                                    const char *doing, int code)
 {
     char words[100];
     dpar_text t;
@@ -977,117 +979,118 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task
     dpari_mpi_say(&why, doing, code);
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     if (dpari_mpi_status_of(code) == DPAR_E_PEER) {
-        dpari_mpi_put_dead(c, &why);
+        dpari_mpi_put_dead(context, &why);
     }
 #endif
-    return dpari_mpi_break(c, dpari_mpi_status_of(code), why.text, 1);
+    return dpari_mpi_break(context, dpari_mpi_status_of(code), why.text, 1);
 }
 
 /* Stores a note of another rank, or breaks the communicator if it reports that. */
-static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
+static void dpari_mpi_hear(dpari_mpi_ctx *context, const dpari_mpi_note *note)
 {
     dpar_why why;
     if (note->status < 0) {
-        dpari_mpi_put_says(&why, c, note->rank, note->text);
-        dpari_mpi_break(c, note->status, why.text, 0);
+        dpari_mpi_put_says(&why, context, note->rank, note->text);
+        dpari_mpi_break(context, note->status, why.text, 0);
         return;
     }
-    if (c->heard == NULL) {
-        c->heard = (dpari_mpi_note *)calloc((size_t)c->comm.size, sizeof(dpari_mpi_note));
+    if (context->heard == NULL) {
+        context->heard =
+            (dpari_mpi_note *)calloc((size_t)context->comm.size, sizeof(dpari_mpi_note));
     }
-    if (c->heard != NULL && note->rank >= 0 && note->rank < c->comm.size) {
-        c->heard[note->rank] = *note;
+    if (context->heard != NULL && note->rank >= 0 && note->rank < context->comm.size) {
+        context->heard[note->rank] = *note;
     }
 }
 
 /* Reads the notes that have arrived. */
-static void dpari_mpi_listen(dpari_mpi_ctx *c)
+static void dpari_mpi_listen(dpari_mpi_ctx *context)
 {
     dpari_mpi_note note;
     int there = 1;
     while (there) {
         MPI_Status status;
         there = 0;
-        if (MPI_Iprobe(MPI_ANY_SOURCE, DPARI_MPI_TAG_NOTE, c->side, &there, &status) !=
+        if (MPI_Iprobe(MPI_ANY_SOURCE, DPARI_MPI_TAG_NOTE, context->side, &there, &status) !=
                 MPI_SUCCESS ||
             !there ||
             MPI_Recv(&note, (int)sizeof note, MPI_BYTE, status.MPI_SOURCE, DPARI_MPI_TAG_NOTE,
-                     c->side, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+                     context->side, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             return;
         }
         note.rank = status.MPI_SOURCE;
         note.text[sizeof note.text - 1] = 0;
-        c->notes++;
-        dpari_mpi_hear(c, &note);
+        context->notes++;
+        dpari_mpi_hear(context, &note);
     }
 }
 
 /* Discards notes about collectives up to `sequence`: their senders may have passed these by now. */
-static void dpari_mpi_forget(dpari_mpi_ctx *c, int64_t sequence)
+static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 {
     int32_t r;
-    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
-        if (c->heard[r].sequence <= sequence) {
-            c->heard[r].sequence = 0;
+    for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
+        if (context->heard[r].sequence <= sequence) {
+            context->heard[r].sequence = 0;
         }
     }
 }
 
 /* True if `rank` has reported that it waits in the same call. */
-static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
+static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
-    const dpari_mpi_note *h = t->ctx->heard == NULL ? NULL : &t->ctx->heard[rank];
-    const dpar_call *call = &t->call;
-    return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
-           h->type == dpari_mpi_said_type(t) && h->op == call->op && h->root == call->root &&
+    const dpari_mpi_note *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank];
+    const dpar_call *call = &task->call;
+    return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
+           h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
            dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
            (call->variable_counts || h->count == call->count);
 }
 
-static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
+static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *task)
 {
     dpari_mpi_record r;
     memset(&r, 0, sizeof r);
-    r.sequence = t->sequence;
-    r.count = t->call.count;
-    r.kind = t->call.kind;
-    r.type = dpari_mpi_said_type(t);
-    r.op = t->call.op;
-    r.root = t->call.root;
-    r.tag = t->call.tag;
+    r.sequence = task->sequence;
+    r.count = task->call.count;
+    r.kind = task->call.kind;
+    r.type = dpari_mpi_said_type(task);
+    r.op = task->call.op;
+    r.root = task->call.root;
+    r.tag = task->call.tag;
     return r;
 }
 
 /* Writes two calls that differ: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1". */
-static void dpari_mpi_put_calls(dpar_text *t, const dpari_mpi_ctx *c, int32_t first,
+static void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *context, int32_t first,
                                 const dpari_mpi_record *a, int32_t second,
                                 const dpari_mpi_record *b)
 {
-    dpari_mpi_put_rank(t, c, first);
-    dpar_text_put(t, " calls ");
-    dpari_mpi_describe_record(t, a);
-    dpar_text_put(t, ", ");
-    dpari_mpi_put_rank(t, c, second);
-    dpar_text_put(t, " calls ");
-    dpari_mpi_describe_record(t, b);
+    dpari_mpi_put_rank(text, context, first);
+    dpar_text_put(text, " calls ");
+    dpari_mpi_describe_record(text, a);
+    dpar_text_put(text, ", ");
+    dpari_mpi_put_rank(text, context, second);
+    dpar_text_put(text, " calls ");
+    dpari_mpi_describe_record(text, b);
 }
 
 /* Breaks the communicator if a rank has reported that its collective of the same number is another
  * one than this task's. */
-static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
+static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = t->ctx;
+    dpari_mpi_ctx *context = task->ctx;
     int32_t r;
-    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
-        const dpari_mpi_note *h = &c->heard[r];
+    for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
+        const dpari_mpi_note *h = &context->heard[r];
         dpari_mpi_record mine, other;
         dpar_why why;
         dpar_text s;
-        if (dpari_kind_sends(t->call.kind) || dpari_kind_sends(h->kind) ||
-            h->sequence != t->sequence + 1 || dpari_mpi_waits_with(t, r)) {
+        if (dpari_kind_sends(task->call.kind) || dpari_kind_sends(h->kind) ||
+            h->sequence != task->sequence + 1 || dpari_mpi_waits_with(task, r)) {
             continue;
         }
-        mine = dpari_mpi_record_of(t);
+        mine = dpari_mpi_record_of(task);
         other = mine;
         other.count = h->count;
         other.kind = h->kind;
@@ -1096,12 +1099,12 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
         other.root = h->root;
         other.tag = h->tag;
         dpar_text_init(&s, why.text, sizeof why.text);
-        if (r < c->comm.rank) {
-            dpari_mpi_put_calls(&s, c, r, &other, c->comm.rank, &mine);
+        if (r < context->comm.rank) {
+            dpari_mpi_put_calls(&s, context, r, &other, context->comm.rank, &mine);
         } else {
-            dpari_mpi_put_calls(&s, c, c->comm.rank, &mine, r, &other);
+            dpari_mpi_put_calls(&s, context, context->comm.rank, &mine, r, &other);
         }
-        dpari_mpi_break(c, DPAR_E_MISMATCH, why.text, 1);
+        dpari_mpi_break(context, DPAR_E_MISMATCH, why.text, 1);
         return;
     }
 }
@@ -1109,50 +1112,51 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
 /* Writes the ranks that wait in the same call ("1, 3"), or without `waiting` those that have
  * reported nothing, with their nodes ("1 on n1, 2, 3 on n2"). At most 8 of them. Returns how many
  * there are. */
-static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int32_t waiting)
+static int32_t dpari_mpi_put_ranks(dpar_text *text, const dpari_mpi_task *task, int32_t waiting)
 {
-    const dpari_mpi_ctx *c = task->ctx;
+    const dpari_mpi_ctx *context = task->ctx;
     const char *host = NULL;
     int32_t r, n = 0;
-    for (r = 0; r < c->comm.size; r++) {
-        int32_t quiet = c->heard == NULL || c->heard[r].sequence == 0;
-        if (r == c->comm.rank || (waiting ? !dpari_mpi_waits_with(task, r) : !quiet)) {
+    for (r = 0; r < context->comm.size; r++) {
+        int32_t quiet = context->heard == NULL || context->heard[r].sequence == 0;
+        if (r == context->comm.rank || (waiting ? !dpari_mpi_waits_with(task, r) : !quiet)) {
             continue;
         }
         if (n < 8) {
             const char *before = host;
-            host = waiting ? NULL : dpari_mpi_host(c, r);
+            host = waiting ? NULL : dpari_mpi_host(context, r);
             if (before != host) {
-                dpari_mpi_put_host(t, before);
+                dpari_mpi_put_host(text, before);
             }
-            dpar_text_put(t, n > 0 ? ", " : "");
-            dpari_text_int(t, r);
+            dpar_text_put(text, n > 0 ? ", " : "");
+            dpari_text_int(text, r);
         } else if (n == 8) {
-            dpari_mpi_put_host(t, host);
+            dpari_mpi_put_host(text, host);
             host = NULL;
-            dpar_text_put(t, ", ...");
+            dpar_text_put(text, ", ...");
         }
         n++;
     }
-    dpari_mpi_put_host(t, host);
+    dpari_mpi_put_host(text, host);
     if (n == 0) {
-        dpar_text_put(t, "none");
+        dpar_text_put(text, "none");
     }
     return n;
 }
 
 /* Writes the call of the first rank that waits in another one. */
-static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
+static void dpari_mpi_put_elsewhere(dpar_text *text, const dpari_mpi_task *task)
 {
-    const dpari_mpi_ctx *c = task->ctx;
+    const dpari_mpi_ctx *context = task->ctx;
     int32_t r;
-    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
-        const dpari_mpi_note *h = &c->heard[r];
+    for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
+        const dpari_mpi_note *h = &context->heard[r];
         if (h->sequence != 0 && !dpari_mpi_waits_with(task, r)) {
-            dpar_text_put(t, "; ");
-            dpari_mpi_put_rank(t, c, r);
-            dpar_text_put(t, " waits in ");
-            dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root, h->tag);
+            dpar_text_put(text, "; ");
+            dpari_mpi_put_rank(text, context, r);
+            dpar_text_put(text, " waits in ");
+            dpari_operation_text(text, h->kind, h->sequence - 1, h->type, h->count, h->root,
+                                 h->tag);
             return;
         }
     }
@@ -1161,19 +1165,19 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
 /* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
 static dpar_status dpari_mpi_late(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = task->ctx;
+    dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, c->comm.rank);
+    dpari_text_int(&t, context->comm.rank);
     dpar_text_put(&t, " of ");
-    dpari_text_int(&t, c->comm.size);
+    dpari_text_int(&t, context->comm.size);
     dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, c->comm.timeout_s, 3);
+    dpari_text_real(&t, context->comm.timeout_s, 3);
     dpar_text_put(&t, " s; ");
-    if (c->comm.size > DPARI_MPI_RANKS_TOLD) {
+    if (context->comm.size > DPARI_MPI_RANKS_TOLD) {
         dpar_text_put(&t, "MPI cannot tell which rank is missing");
     } else {
         dpar_text_put(&t, "nothing heard from ranks: ");
@@ -1184,15 +1188,16 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
         }
         dpari_mpi_put_elsewhere(&t, task);
     }
-    return dpari_mpi_break(c, DPAR_E_TIMEOUT, why.text, 1);
+    return dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
 /* Elements of the first part of a message that is sent in two parts; no whole message has as many.
  * -1 if no messages are. */
-static int64_t dpari_mpi_first_of(const dpari_mpi_task *t)
+static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
 {
-    return t->ctx->world->at_once > 0 ? t->ctx->world->at_once / dpar_type_bytes(t->call.type) + 1
-                                      : -1;
+    return task->ctx->world->at_once > 0
+               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
+               : -1;
 }
 
 /* Breaks the communicator because a message has another length. got is negative if it was longer
@@ -1237,47 +1242,48 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
 
 /* ==== tasks ==== */
 
-static void dpari_mpi_release_pieces(dpari_mpi_task *t)
+static void dpari_mpi_release_pieces(dpari_mpi_task *task)
 {
     int32_t i;
-    for (i = 0; i < t->requests; i++) {
-        if (t->piece[i].big != MPI_DATATYPE_NULL) {
-            MPI_Type_free(&t->piece[i].big);
+    for (i = 0; i < task->requests; i++) {
+        if (task->piece[i].big != MPI_DATATYPE_NULL) {
+            MPI_Type_free(&task->piece[i].big);
         }
     }
-    t->requests = 0;
+    task->requests = 0;
 }
 
 /* Provides space for n messages, each of which may be sent in two parts. Returns 0 without memory.
  */
-static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
+static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
     char *memory;
     n *= 2;
-    if (n <= t->room) {
+    if (n <= task->room) {
         return 1;
     }
     memory = (char *)malloc((size_t)n * one + 64); /* the widest type first keeps all aligned */
     if (memory == NULL) {
         return 0;
     }
-    if (t->room > 1) {
-        free(t->piece);
+    if (task->room > 1) {
+        free(task->piece);
     }
-    t->piece = (dpari_mpi_piece *)(void *)memory;
-    t->state = (MPI_Status *)(void *)(memory + (size_t)n * sizeof(dpari_mpi_piece));
-    t->request = (MPI_Request *)(void *)((((uintptr_t)(t->state + n)) + 15u) & ~(uintptr_t)15u);
-    t->room = n;
+    task->piece = (dpari_mpi_piece *)(void *)memory;
+    task->state = (MPI_Status *)(void *)(memory + (size_t)n * sizeof(dpari_mpi_piece));
+    task->request =
+        (MPI_Request *)(void *)((((uintptr_t)(task->state + n)) + 15u) & ~(uintptr_t)15u);
+    task->room = n;
     return 1;
 }
 
 /* Appends a request to the task's. dpari_mpi_last_request returns its address. */
-static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *t, int32_t peer)
+static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer)
 {
-    dpari_mpi_piece *p = &t->piece[t->requests];
-    t->request[t->requests] = MPI_REQUEST_NULL;
-    t->requests++;
+    dpari_mpi_piece *p = &task->piece[task->requests];
+    task->request[task->requests] = MPI_REQUEST_NULL;
+    task->requests++;
     p->type = MPI_DATATYPE_NULL;
     p->big = MPI_DATATYPE_NULL;
     p->expect = -1;
@@ -1286,165 +1292,165 @@ static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *t, int32_t peer)
     return p;
 }
 
-static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *t)
+static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task)
 {
-    return &t->request[t->requests - 1];
+    return &task->request[task->requests - 1];
 }
 
 /* Temporary memory of a task: the communicator's if no other task has it, otherwise allocated. */
-static void *dpari_mpi_scratch(dpari_mpi_task *t, int64_t bytes)
+static void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    if (t->memory != NULL && t->memory_bytes >= bytes) {
-        return t->memory;
+    dpari_mpi_ctx *context = task->ctx;
+    if (task->memory != NULL && task->memory_bytes >= bytes) {
+        return task->memory;
     }
-    free(t->memory);
-    t->memory = c->scratch;
-    t->memory_bytes = c->scratch_bytes;
-    c->scratch = NULL;
-    c->scratch_bytes = 0;
-    if (t->memory == NULL || t->memory_bytes < bytes) {
-        free(t->memory);
-        t->memory = malloc((size_t)bytes + 1);
-        t->memory_bytes = t->memory != NULL ? bytes : 0;
+    free(task->memory);
+    task->memory = context->scratch;
+    task->memory_bytes = context->scratch_bytes;
+    context->scratch = NULL;
+    context->scratch_bytes = 0;
+    if (task->memory == NULL || task->memory_bytes < bytes) {
+        free(task->memory);
+        task->memory = malloc((size_t)bytes + 1);
+        task->memory_bytes = task->memory != NULL ? bytes : 0;
     }
-    return t->memory;
+    return task->memory;
 }
 
 /* Gives it back to the communicator, which keeps the largest up to 64 MiB. */
-static void dpari_mpi_return_scratch(dpari_mpi_task *t)
+static void dpari_mpi_return_scratch(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    if (t->memory_bytes > c->scratch_bytes && t->memory_bytes <= ((int64_t)64 << 20)) {
-        free(c->scratch);
-        c->scratch = t->memory;
-        c->scratch_bytes = t->memory_bytes;
+    dpari_mpi_ctx *context = task->ctx;
+    if (task->memory_bytes > context->scratch_bytes && task->memory_bytes <= ((int64_t)64 << 20)) {
+        free(context->scratch);
+        context->scratch = task->memory;
+        context->scratch_bytes = task->memory_bytes;
     } else {
-        free(t->memory);
+        free(task->memory);
     }
-    t->memory = NULL;
-    t->memory_bytes = 0;
+    task->memory = NULL;
+    task->memory_bytes = 0;
 }
 
-static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *w)
+static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world)
 {
-    dpari_mpi_task *t = w->spare;
-    if (t != NULL) {
-        w->spare = t->after;
-        return t;
+    dpari_mpi_task *task = world->spare;
+    if (task != NULL) {
+        world->spare = task->after;
+        return task;
     }
-    t = (dpari_mpi_task *)calloc(1, sizeof *t);
-    if (t != NULL) {
-        t->request = &t->request_1;
-        t->state = &t->state_1;
-        t->piece = &t->piece_1;
-        t->room = 1;
+    task = (dpari_mpi_task *)calloc(1, sizeof *task);
+    if (task != NULL) {
+        task->request = &task->request_1;
+        task->state = &task->state_1;
+        task->piece = &task->piece_1;
+        task->room = 1;
     }
-    return t;
+    return task;
 }
 
 /* Frees what a task allocated, and keeps it for the next operation. */
-static void dpari_mpi_give(dpari_mpi_task *t)
+static void dpari_mpi_give(dpari_mpi_task *task)
 {
-    dpari_mpi_world *w = t->ctx->world;
-    dpari_mpi_return_scratch(t);
-    free(t->counts);
-    free(t->calls);
-    free(t->pieces);
-    free(t->wide);
-    free(t->aside);
-    t->wide = NULL;
-    t->aside = NULL;
-    t->half = 0;
-    t->counts = NULL;
-    t->pieces = NULL;
-    t->calls = NULL;
-    t->after = w->spare;
-    w->spare = t;
+    dpari_mpi_world *world = task->ctx->world;
+    dpari_mpi_return_scratch(task);
+    free(task->counts);
+    free(task->calls);
+    free(task->pieces);
+    free(task->wide);
+    free(task->aside);
+    task->wide = NULL;
+    task->aside = NULL;
+    task->half = 0;
+    task->counts = NULL;
+    task->pieces = NULL;
+    task->calls = NULL;
+    task->after = world->spare;
+    world->spare = task;
 }
 
-static void dpari_mpi_link(dpari_mpi_task *t)
+static void dpari_mpi_link(dpari_mpi_task *task)
 {
-    dpari_mpi_world *w = t->ctx->world;
-    t->before = w->last;
-    t->after = NULL;
-    if (w->last != NULL) {
-        w->last->after = t;
+    dpari_mpi_world *world = task->ctx->world;
+    task->before = world->last;
+    task->after = NULL;
+    if (world->last != NULL) {
+        world->last->after = task;
     } else {
-        w->tasks = t;
+        world->tasks = task;
     }
-    w->last = t;
+    world->last = task;
 }
 
-static void dpari_mpi_unlink(dpari_mpi_task *t)
+static void dpari_mpi_unlink(dpari_mpi_task *task)
 {
-    dpari_mpi_world *w = t->ctx->world;
-    if (t->before != NULL) {
-        t->before->after = t->after;
+    dpari_mpi_world *world = task->ctx->world;
+    if (task->before != NULL) {
+        task->before->after = task->after;
     } else {
-        w->tasks = t->after;
+        world->tasks = task->after;
     }
-    if (t->after != NULL) {
-        t->after->before = t->before;
+    if (task->after != NULL) {
+        task->after->before = task->before;
     } else {
-        w->last = t->before;
+        world->last = task->before;
     }
 }
 
 /* All steps of the task are posted, so that the next collective may begin. */
-static void dpari_mpi_fed(dpari_mpi_task *t)
+static void dpari_mpi_fed(dpari_mpi_task *task)
 {
-    if (t->feeding) {
-        t->feeding = 0;
-        t->ctx->unfed--;
+    if (task->feeding) {
+        task->feeding = 0;
+        task->ctx->unfed--;
     }
 }
 
 /* Cancels the receives of a task that failed, because nobody will send to them any more. Sends and
  * collectives cannot be cancelled. */
-static void dpari_mpi_take_back(dpari_mpi_task *t)
+static void dpari_mpi_take_back(dpari_mpi_task *task)
 {
     int32_t i, held = 0;
-    for (i = 0; i < t->requests; i++) {
+    for (i = 0; i < task->requests; i++) {
         int done = 0;
-        if (t->piece[i].expect >= 0 && t->request[i] != MPI_REQUEST_NULL) {
-            MPI_Cancel(&t->request[i]);
+        if (task->piece[i].expect >= 0 && task->request[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&task->request[i]);
         }
-        held += MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done;
+        held += MPI_Test(&task->request[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done;
     }
     if (held == 0) {
-        dpari_mpi_release_pieces(t);
+        dpari_mpi_release_pieces(task);
     }
 }
 
 /* Ends a task. If MPI still works on one of its requests, the task's memory is never freed. */
-static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
+static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
 {
     int32_t held;
-    dpari_mpi_unlink(t);
-    dpari_mpi_fed(t);
-    if (t->requests > 0) {
-        dpari_mpi_take_back(t);
+    dpari_mpi_unlink(task);
+    dpari_mpi_fed(task);
+    if (task->requests > 0) {
+        dpari_mpi_take_back(task);
     }
-    if (t->inside_on) { /* the abort makes the wait return at once */
-        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->inward.text);
-        (void)dpar_wait(&t->inside);
-        t->inside_on = 0;
+    if (task->inside_on) { /* the abort makes the wait return at once */
+        dpar_comm_abort(task->ctx->level.inside, status, task->ctx->inward.text);
+        (void)dpar_wait(&task->inside);
+        task->inside_on = 0;
     }
-    held = t->requests > 0;
-    t->ctx->world->held |= held;
-    t->status = status;
-    t->finished = DPARI_MPI_FINISHED;
-    if (t->number + DPARI_MPI_RING > t->ctx->records) { /* not yet overwritten */
-        t->record->state = status;
+    held = task->requests > 0;
+    task->ctx->world->held |= held;
+    task->status = status;
+    task->finished = DPARI_MPI_FINISHED;
+    if (task->number + DPARI_MPI_RING > task->ctx->records) { /* not yet overwritten */
+        task->record->state = status;
     }
-    if (t->work != NULL) {
-        t->work->status = status;
-        t->work->phase = DPARI_MPI_FINISHED;
-        t->work->comm = NULL;
+    if (task->work != NULL) {
+        task->work->status = status;
+        task->work->phase = DPARI_MPI_FINISHED;
+        task->work->comm = NULL;
     }
-    if (!held && t->work != NULL) {
-        dpari_mpi_give(t);
+    if (!held && task->work != NULL) {
+        dpari_mpi_give(task);
     }
 }
 
@@ -1494,26 +1500,26 @@ static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t tot
     return MPI_SUCCESS;
 }
 
-static int dpari_mpi_send_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
+static int dpari_mpi_send_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
                               const void *from, int64_t n)
 {
-    dpari_mpi_piece *p = dpari_mpi_slot(t, to);
+    dpari_mpi_piece *p = dpari_mpi_slot(task, to);
     MPI_Datatype type;
     dpari_mpi_count count;
-    int code = dpari_mpi_units(p, dpar_type_bytes(t->call.type), n, n, &type, &count);
+    int code = dpari_mpi_units(p, dpar_type_bytes(task->call.type), n, n, &type, &count);
     if (code != MPI_SUCCESS) {
         return code;
     }
-    return DPARI_MPI_C(MPI_Isend)(from, count, type, to, tag, comm, dpari_mpi_last_request(t));
+    return DPARI_MPI_C(MPI_Isend)(from, count, type, to, tag, comm, dpari_mpi_last_request(task));
 }
 
-static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
+static int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from, void *to,
                               int64_t n)
 {
-    dpari_mpi_piece *p = dpari_mpi_slot(t, from);
+    dpari_mpi_piece *p = dpari_mpi_slot(task, from);
     MPI_Datatype type;
     dpari_mpi_count count;
-    int code = dpari_mpi_units(p, dpar_type_bytes(t->call.type), n, n, &type, &count);
+    int code = dpari_mpi_units(p, dpar_type_bytes(task->call.type), n, n, &type, &count);
     if (code != MPI_SUCCESS) {
         return code;
     }
@@ -1525,50 +1531,50 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
     }
     p->type = type;
     p->expect = p->whole = n;
-    return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(t));
+    return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
 }
 
 /* Elements of the first part if a message of n elements is sent in two parts, otherwise 0. Both
  * ends compute the same. The first part is a little longer than the longest whole message, so that
  * ends which do not agree on the count always receive a length that they did not expect. */
-static int64_t dpari_mpi_first_part(const dpari_mpi_task *t, int64_t n)
+static int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
 {
-    const int64_t bytes = dpari_mpi_bytes(t->call.type, n), at_once = t->ctx->world->at_once;
-    return bytes > at_once && bytes <= 2 * at_once ? dpari_mpi_first_of(t) : 0;
+    const int64_t bytes = dpari_mpi_bytes(task->call.type, n), at_once = task->ctx->world->at_once;
+    return bytes > at_once && bytes <= 2 * at_once ? dpari_mpi_first_of(task) : 0;
 }
 
 /* Sends one message, in two parts if that is faster. */
-static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
+static int dpari_mpi_send_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
                                 const void *from, int64_t n)
 {
-    const int64_t first = dpari_mpi_first_part(t, n);
+    const int64_t first = dpari_mpi_first_part(task, n);
     int code = MPI_SUCCESS;
     if (first > 0) {
-        t->cut = 1;
-        code = dpari_mpi_send_one(t, comm, tag, to, from, first);
+        task->cut = 1;
+        code = dpari_mpi_send_one(task, comm, tag, to, from, first);
     }
     if (code != MPI_SUCCESS) {
         return code;
     }
-    return dpari_mpi_send_one(t, comm, tag, to, dpari_mpi_past(from, t->call.type, first),
+    return dpari_mpi_send_one(task, comm, tag, to, dpari_mpi_past(from, task->call.type, first),
                               n - first);
 }
 
-static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
-                                int64_t n)
+static int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
+                                void *to, int64_t n)
 {
-    const int64_t first = dpari_mpi_first_part(t, n);
+    const int64_t first = dpari_mpi_first_part(task, n);
     int code = MPI_SUCCESS;
     if (first > 0) {
-        t->cut = 1;
-        code = dpari_mpi_recv_one(t, comm, tag, from, to, first);
-        t->piece[t->requests - 1].whole = n;
+        task->cut = 1;
+        code = dpari_mpi_recv_one(task, comm, tag, from, to, first);
+        task->piece[task->requests - 1].whole = n;
     }
     if (code == MPI_SUCCESS) {
-        code = dpari_mpi_recv_one(t, comm, tag, from, dpari_mpi_at(to, t->call.type, first),
+        code = dpari_mpi_recv_one(task, comm, tag, from, dpari_mpi_at(to, task->call.type, first),
                                   n - first);
-        t->piece[t->requests - 1].before = first;
-        t->piece[t->requests - 1].whole = n;
+        task->piece[task->requests - 1].before = first;
+        task->piece[task->requests - 1].whole = n;
     }
     return code;
 }
@@ -1577,59 +1583,60 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
  * to a rank in one operation is the receiver's i-th from there, and the operations of a
  * communicator are posted in the same order. The tag makes sure that, after a mismatched call, a
  * message of another collective, or of one with another user's tag, is not taken for a piece. */
-static int dpari_mpi_piece_tag(const dpari_mpi_task *t)
+static int dpari_mpi_piece_tag(const dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     uint64_t h = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->op << 16;
     h = (h ^ (uint64_t)(uint32_t)call->root << 32) * UINT64_C(0x9e3779b97f4a7c15);
     h = ((h >> 29) ^ (uint64_t)(uint32_t)dpari_tag_compared(call->tag)) *
         UINT64_C(0x9e3779b97f4a7c15);
-    return DPARI_MPI_TAG_PIECE + (int)(((h >> 33) + (uint64_t)t->sequence) % DPARI_MPI_TAGS);
+    return DPARI_MPI_TAG_PIECE + (int)(((h >> 33) + (uint64_t)task->sequence) % DPARI_MPI_TAGS);
 }
 
 /* ==== one call of MPI ==== */
 
-static int dpari_mpi_call_barrier(dpari_mpi_task *t)
+static int dpari_mpi_call_barrier(dpari_mpi_task *task)
 {
-    if (t->block) {
-        return MPI_Barrier(t->ctx->main);
+    if (task->block) {
+        return MPI_Barrier(task->ctx->main);
     }
-    dpari_mpi_slot(t, -1);
-    return MPI_Ibarrier(t->ctx->main, dpari_mpi_last_request(t));
+    dpari_mpi_slot(task, -1);
+    return MPI_Ibarrier(task->ctx->main, dpari_mpi_last_request(task));
 }
 
-static int dpari_mpi_all_to_all(dpari_mpi_task *t, MPI_Datatype type, dpari_mpi_count n)
+static int dpari_mpi_all_to_all(dpari_mpi_task *task, MPI_Datatype type, dpari_mpi_count n)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     const void *in = call->in;
     if (in == call->out) { /* MPI_IN_PLACE could select another algorithm than on other ranks */
-        int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ctx->comm.size);
-        void *copy = dpari_mpi_scratch(t, bytes);
+        int64_t bytes = dpari_mpi_bytes(call->type, call->count * task->ctx->comm.size);
+        void *copy = dpari_mpi_scratch(task, bytes);
         if (copy == NULL) {
             return MPI_ERR_NO_MEM;
         }
         dpari_mpi_copy(copy, in, bytes);
         in = copy;
     }
-    return DPARI_MPI_DO(t, MPI_Alltoall, MPI_Ialltoall, in, n, type, call->out, n, type,
-                        t->ctx->main);
+    return DPARI_MPI_DO(task, MPI_Alltoall, MPI_Ialltoall, in, n, type, call->out, n, type,
+                        task->ctx->main);
 }
 
 /* Runs a barrier, or a collective that moves pieces of one size, as one call of MPI. */
-static int dpari_mpi_move(dpari_mpi_task *t)
+static int dpari_mpi_move(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    dpari_mpi_ctx *c = t->ctx;
-    int32_t here = c->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
-    int64_t total = call->kind == DPAR_CALL_BROADCAST ? call->count : call->count * c->comm.size;
-    int64_t own = call->count * c->comm.rank;
+    const dpar_call *call = &task->call;
+    dpari_mpi_ctx *context = task->ctx;
+    int32_t here = context->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
+    int64_t total =
+        call->kind == DPAR_CALL_BROADCAST ? call->count : call->count * context->comm.size;
+    int64_t own = call->count * context->comm.rank;
     dpari_mpi_piece big;
     MPI_Datatype type;
     dpari_mpi_count n;
     int code;
-    t->last = 1;
+    task->last = 1;
     if (call->kind == DPAR_CALL_BARRIER) {
-        return dpari_mpi_call_barrier(t);
+        return dpari_mpi_call_barrier(task);
     }
     big.big = MPI_DATATYPE_NULL;
     code = dpari_mpi_units(&big, bytes, call->count, total, &type, &n);
@@ -1637,46 +1644,49 @@ static int dpari_mpi_move(dpari_mpi_task *t)
         return code;
     }
     if (call->kind == DPAR_CALL_BROADCAST) {
-        code = DPARI_MPI_DO(t, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root, c->main);
+        code = DPARI_MPI_DO(task, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root,
+                            context->main);
     } else if (call->kind == DPAR_CALL_ALL_GATHER) {
         /* MPI_IN_PLACE on all ranks, because MPI wants it on all or on none */
         dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
                        dpari_mpi_bytes(call->type, call->count));
-        code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out, n,
-                            type, c->main);
+        code = DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out,
+                            n, type, context->main);
     } else if (call->kind == DPAR_CALL_GATHER) {
         const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
                              ? MPI_IN_PLACE
                              : call->in;
-        code = DPARI_MPI_DO(t, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
-                            type, call->root, c->main);
+        code = DPARI_MPI_DO(task, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
+                            type, call->root, context->main);
     } else if (call->kind == DPAR_CALL_SCATTER) {
         void *out = here && call->out == dpari_mpi_past(call->in, call->type, own) ? MPI_IN_PLACE
                                                                                    : call->out;
-        code = DPARI_MPI_DO(t, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out, n,
-                            type, call->root, c->main);
+        code = DPARI_MPI_DO(task, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out,
+                            n, type, call->root, context->main);
     } else {
-        code = dpari_mpi_all_to_all(t, type, n);
+        code = dpari_mpi_all_to_all(task, type, n);
     }
-    if (t->requests > 0) {
-        t->piece[0].big = big.big;
+    if (task->requests > 0) {
+        task->piece[0].big = big.big;
     } else if (big.big != MPI_DATATYPE_NULL) {
         MPI_Type_free(&big.big);
     }
     return code;
 }
 
-static int dpari_mpi_message(dpari_mpi_task *t)
+static int dpari_mpi_message(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    t->last = 1;
-    if (dpari_mpi_first_part(t, call->count) > 0 && !dpari_mpi_reserve(t, 1)) {
+    const dpar_call *call = &task->call;
+    task->last = 1;
+    if (dpari_mpi_first_part(task, call->count) > 0 && !dpari_mpi_reserve(task, 1)) {
         return MPI_ERR_NO_MEM;
     }
     if (call->kind == DPAR_CALL_SEND) {
-        return dpari_mpi_send_piece(t, t->ctx->main, call->tag, call->root, call->in, call->count);
+        return dpari_mpi_send_piece(task, task->ctx->main, call->tag, call->root, call->in,
+                                    call->count);
     }
-    return dpari_mpi_recv_piece(t, t->ctx->main, call->tag, call->root, call->out, call->count);
+    return dpari_mpi_recv_piece(task, task->ctx->main, call->tag, call->root, call->out,
+                                call->count);
 }
 
 /* ==== the _v forms that move data: a message for each pair of ranks ==== */
@@ -1692,17 +1702,18 @@ static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
 }
 
 /* Bytes of the pieces that an all_to_all_v sends. */
-static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *t)
+static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
 {
-    return dpari_mpi_bytes(t->call.type, dpari_mpi_sum(t->call.in_count, t->ctx->comm.size));
+    return dpari_mpi_bytes(task->call.type,
+                           dpari_mpi_sum(task->call.in_count, task->ctx->comm.size));
 }
 
 /* Copies these pieces to `copy`, for an all_to_all_v in place. Returns 0 if it is NULL. */
-static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
+static int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
 {
-    dpar_call *call = &t->call;
+    dpar_call *call = &task->call;
     int64_t at = 0, next = 0;
-    int32_t r, n = t->ctx->comm.size;
+    int32_t r, n = task->ctx->comm.size;
     if (copy == NULL) {
         return 0;
     }
@@ -1721,22 +1732,22 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
 
 /* True if this rank sends to rank r. Only the root sends in a scatter, and only to the root is sent
  * in a gather. dpari_mpi_gets_from is the same for receiving. */
-static int32_t dpari_mpi_sends_to(const dpari_mpi_task *t, int32_t r)
+static int32_t dpari_mpi_sends_to(const dpari_mpi_task *task, int32_t r)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     switch (call->kind) {
     case DPAR_CALL_GATHER: return r == call->root;
-    case DPAR_CALL_SCATTER: return t->ctx->comm.rank == call->root;
+    case DPAR_CALL_SCATTER: return task->ctx->comm.rank == call->root;
     default: return 1;
     }
 }
 
-static int32_t dpari_mpi_gets_from(const dpari_mpi_task *t, int32_t r)
+static int32_t dpari_mpi_gets_from(const dpari_mpi_task *task, int32_t r)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     switch (call->kind) {
     case DPAR_CALL_SCATTER: return r == call->root;
-    case DPAR_CALL_GATHER: return t->ctx->comm.rank == call->root;
+    case DPAR_CALL_GATHER: return task->ctx->comm.rank == call->root;
     default: return 1;
     }
 }
@@ -1768,63 +1779,63 @@ static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t 
 
 /* Posts the receives. *mine and *own become the place of this rank's piece for itself, and its
  * elements. */
-static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
+static int dpari_mpi_get_pieces(dpari_mpi_task *task, void **mine, int64_t *own)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     int64_t next = 0;
     int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_CALL_SCATTER;
-    for (r = 0; r < t->ctx->comm.size && code == MPI_SUCCESS; r++) {
+    for (r = 0; r < task->ctx->comm.size && code == MPI_SUCCESS; r++) {
         int64_t n, begin;
-        if (!dpari_mpi_gets_from(t, r)) {
+        if (!dpari_mpi_gets_from(task, r)) {
             continue;
         }
         n = dpari_mpi_out_piece(call, r);
         begin = dpari_mpi_piece_begin(one, call->out_first, r, next);
         next += n;
-        if (r == t->ctx->comm.rank) {
+        if (r == task->ctx->comm.rank) {
             *mine = dpari_mpi_at(call->out, call->type, begin);
             *own = n;
         } else {
-            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
+            code = dpari_mpi_recv_piece(task, task->ctx->side, dpari_mpi_piece_tag(task), r,
                                         dpari_mpi_at(call->out, call->type, begin), n);
         }
     }
     return code;
 }
 
-static int dpari_mpi_exchange(dpari_mpi_task *t)
+static int dpari_mpi_exchange(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    dpari_mpi_ctx *c = t->ctx;
+    const dpar_call *call = &task->call;
+    dpari_mpi_ctx *context = task->ctx;
     int32_t r, one = call->kind == DPAR_CALL_GATHER || call->kind == DPAR_CALL_ALL_GATHER;
     int64_t next = 0, own = 0;
     void *mine = NULL;
     int code;
-    t->last = 1;
-    if (!dpari_mpi_reserve(t, 2 * c->comm.size) ||
+    task->last = 1;
+    if (!dpari_mpi_reserve(task, 2 * context->comm.size) ||
         (call->kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
-         !dpari_mpi_set_aside(t, dpari_mpi_scratch(t, dpari_mpi_aside_bytes(t))))) {
+         !dpari_mpi_set_aside(task, dpari_mpi_scratch(task, dpari_mpi_aside_bytes(task))))) {
         return MPI_ERR_NO_MEM;
     }
-    code = dpari_mpi_get_pieces(t, &mine, &own);
-    for (r = 0; r < c->comm.size && code == MPI_SUCCESS; r++) {
+    code = dpari_mpi_get_pieces(task, &mine, &own);
+    for (r = 0; r < context->comm.size && code == MPI_SUCCESS; r++) {
         int64_t n, begin;
         const void *from;
-        if (!dpari_mpi_sends_to(t, r)) {
+        if (!dpari_mpi_sends_to(task, r)) {
             continue;
         }
-        n = dpari_mpi_in_piece(call, c->comm.rank, r);
+        n = dpari_mpi_in_piece(call, context->comm.rank, r);
         begin = dpari_mpi_piece_begin(one, call->in_first, r, next);
         next += n;
         from = dpari_mpi_past(call->in, call->type, begin);
-        if (r == c->comm.rank && n != own) {
-            dpari_mpi_mismatch(t, r, n, own);
+        if (r == context->comm.rank && n != own) {
+            dpari_mpi_mismatch(task, r, n, own);
             return MPI_SUCCESS;
         }
-        if (r == c->comm.rank) {
+        if (r == context->comm.rank) {
             dpari_mpi_copy(mine, from, dpari_mpi_bytes(call->type, n));
         } else {
-            code = dpari_mpi_send_piece(t, c->side, dpari_mpi_piece_tag(t), r, from, n);
+            code = dpari_mpi_send_piece(task, context->side, dpari_mpi_piece_tag(task), r, from, n);
         }
     }
     return code;
@@ -1832,34 +1843,35 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
 
 /* ==== reductions that end on one rank or on all ==== */
 
-static int32_t dpari_mpi_has_result(const dpari_mpi_task *t)
+static int32_t dpari_mpi_has_result(const dpari_mpi_task *task)
 {
-    return t->call.kind != DPAR_CALL_REDUCE || t->ctx->comm.rank == t->call.root;
+    return task->call.kind != DPAR_CALL_REDUCE || task->ctx->comm.rank == task->call.root;
 }
 
 /* Reduces n elements of the wide type from `in`, which may be `out`, to `out` on all ranks or on
  * the root. */
-static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, int64_t n)
+static int dpari_mpi_reduce_call(dpari_mpi_task *task, const void *in, void *out, int64_t n)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    int32_t wide = dpari_mpi_wide(t->call.type);
-    MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
-    MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
-    const void *from = in == out && t->call.kind == DPAR_CALL_ALL_REDUCE ? MPI_IN_PLACE : in;
-    if (t->call.kind == DPAR_CALL_ALL_REDUCE) {
-        return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, from, out, (dpari_mpi_count)n, type,
-                            op, c->main);
+    dpari_mpi_ctx *context = task->ctx;
+    int32_t wide = dpari_mpi_wide(task->call.type);
+    MPI_Datatype type = dpari_mpi_summand(wide, task->call.op);
+    MPI_Op op = dpari_mpi_op(context->world, wide, task->call.op);
+    const void *from = in == out && task->call.kind == DPAR_CALL_ALL_REDUCE ? MPI_IN_PLACE : in;
+    if (task->call.kind == DPAR_CALL_ALL_REDUCE) {
+        return DPARI_MPI_DO(task, MPI_Allreduce, MPI_Iallreduce, from, out, (dpari_mpi_count)n,
+                            type, op, context->main);
     }
-    return DPARI_MPI_DO(t, MPI_Reduce, MPI_Ireduce, from, dpari_mpi_has_result(t) ? out : NULL,
-                        (dpari_mpi_count)n, type, op, t->call.root, c->main);
+    return DPARI_MPI_DO(task, MPI_Reduce, MPI_Ireduce, from,
+                        dpari_mpi_has_result(task) ? out : NULL, (dpari_mpi_count)n, type, op,
+                        task->call.root, context->main);
 }
 
 /* Goes on to the next block, of at most `most` elements. */
-static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
+static void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most)
 {
-    t->at += t->len;
-    t->len = count - t->at < most ? count - t->at : most;
-    t->last = t->at + t->len >= count;
+    task->at += task->len;
+    task->len = count - task->at < most ? count - task->at : most;
+    task->last = task->at + task->len >= count;
 }
 
 /* The input to pass to MPI. For an all-reduce MPI wants MPI_IN_PLACE on all ranks or on none, while
@@ -1867,17 +1879,17 @@ static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
  * rank uses it, and an input in place is copied. MPICH, and the MPIs derived from it, begin with a
  * copy to `out` in any case, so that there all ranks use it. A reduce never uses it, because MPICH
  * 4.0 crashes in MPI_Reduce. Returns NULL without memory. */
-static const void *dpari_mpi_input(dpari_mpi_task *t, const void *in, void *out)
+static const void *dpari_mpi_input(dpari_mpi_task *task, const void *in, void *out)
 {
-    int64_t bytes = dpari_mpi_bytes(t->call.type, t->len);
+    int64_t bytes = dpari_mpi_bytes(task->call.type, task->len);
 #if !defined(OPEN_MPI)
-    if (t->call.kind == DPAR_CALL_ALL_REDUCE) {
+    if (task->call.kind == DPAR_CALL_ALL_REDUCE) {
         dpari_mpi_copy(out, in, bytes);
         return out;
     }
 #endif
     if (in == out) {
-        void *copy = dpari_mpi_scratch(t, bytes);
+        void *copy = dpari_mpi_scratch(task, bytes);
         if (copy != NULL) {
             dpari_mpi_copy(copy, in, bytes);
         }
@@ -1886,63 +1898,64 @@ static const void *dpari_mpi_input(dpari_mpi_task *t, const void *in, void *out)
     return in;
 }
 
-static int dpari_mpi_pieces(dpari_mpi_task *t)
+static int dpari_mpi_pieces(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     const void *in;
     void *out = NULL;
-    dpari_mpi_advance(t, call->count, dpari_mpi_most(call->type, call->op));
-    if (dpari_mpi_has_result(t)) {
-        out = dpari_mpi_at(call->out, call->type, t->at);
+    dpari_mpi_advance(task, call->count, dpari_mpi_most(call->type, call->op));
+    if (dpari_mpi_has_result(task)) {
+        out = dpari_mpi_at(call->out, call->type, task->at);
     }
-    in = dpari_mpi_input(t, dpari_mpi_past(call->in, call->type, t->at), out);
-    return in != NULL ? dpari_mpi_reduce_call(t, in, out, t->len) : MPI_ERR_NO_MEM;
+    in = dpari_mpi_input(task, dpari_mpi_past(call->in, call->type, task->at), out);
+    return in != NULL ? dpari_mpi_reduce_call(task, in, out, task->len) : MPI_ERR_NO_MEM;
 }
 
-static void dpari_mpi_pieces_land(dpari_mpi_task *t)
+static void dpari_mpi_pieces_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    if (call->op == DPAR_AVG && dpari_mpi_has_result(t)) {
-        dpari_mpi_divide(call->type, dpari_mpi_at(call->out, call->type, t->at), t->len,
-                         t->ctx->comm.size);
+    const dpar_call *call = &task->call;
+    if (call->op == DPAR_AVG && dpari_mpi_has_result(task)) {
+        dpari_mpi_divide(call->type, dpari_mpi_at(call->out, call->type, task->at), task->len,
+                         task->ctx->comm.size);
     }
 }
 
-static int64_t dpari_mpi_stage(const dpari_mpi_task *t)
+static int64_t dpari_mpi_stage(const dpari_mpi_task *task)
 {
-    return dpari_least(t->call.count, dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
+    return dpari_least(task->call.count, dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
 }
 
 /* Where the sum of a block is stored: behind the block for a reduce, otherwise over it. */
-static float *dpari_mpi_staged_sum(const dpari_mpi_task *t)
+static float *dpari_mpi_staged_sum(const dpari_mpi_task *task)
 {
-    return (float *)t->memory + (t->call.kind == DPAR_CALL_REDUCE ? dpari_mpi_stage(t) : 0);
+    return (float *)task->memory +
+           (task->call.kind == DPAR_CALL_REDUCE ? dpari_mpi_stage(task) : 0);
 }
 
-static int dpari_mpi_staged(dpari_mpi_task *t)
+static int dpari_mpi_staged(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int64_t most = dpari_mpi_stage(t);
-    float *x = (float *)dpari_mpi_scratch(t, 2 * most * (int64_t)sizeof(float));
+    const dpar_call *call = &task->call;
+    int64_t most = dpari_mpi_stage(task);
+    float *x = (float *)dpari_mpi_scratch(task, 2 * most * (int64_t)sizeof(float));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_advance(t, call->count, most);
-    dpari_mpi_widen(call->type, x, dpari_mpi_past(call->in, call->type, t->at), t->len);
-    return dpari_mpi_reduce_call(t, x, dpari_mpi_staged_sum(t), t->len);
+    dpari_mpi_advance(task, call->count, most);
+    dpari_mpi_widen(call->type, x, dpari_mpi_past(call->in, call->type, task->at), task->len);
+    return dpari_mpi_reduce_call(task, x, dpari_mpi_staged_sum(task), task->len);
 }
 
-static void dpari_mpi_staged_land(dpari_mpi_task *t)
+static void dpari_mpi_staged_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    float *sum = dpari_mpi_staged_sum(t);
-    if (!dpari_mpi_has_result(t)) {
+    const dpar_call *call = &task->call;
+    float *sum = dpari_mpi_staged_sum(task);
+    if (!dpari_mpi_has_result(task)) {
         return;
     }
     if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(DPAR_F32, sum, t->len, t->ctx->comm.size);
+        dpari_mpi_divide(DPAR_F32, sum, task->len, task->ctx->comm.size);
     }
-    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), sum, t->len);
+    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, task->at), sum, task->len);
 }
 
 /* ==== reduce_scatter ==== */
@@ -1974,222 +1987,224 @@ static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
     return piece <= at ? 0 : dpari_least(piece - at, len);
 }
 
-/* Fills t->counts with each piece's elements in the block under way. Returns 0 without memory. */
-static int32_t dpari_mpi_block_counts(dpari_mpi_task *t)
+/* Fills task->counts with each piece's elements in the block under way. Returns 0 without memory.
+ */
+static int32_t dpari_mpi_block_counts(dpari_mpi_task *task)
 {
-    int32_t r, n = t->ctx->comm.size;
-    if (t->counts == NULL) {
-        t->counts = (dpari_mpi_count *)malloc((size_t)n * sizeof *t->counts);
+    int32_t r, n = task->ctx->comm.size;
+    if (task->counts == NULL) {
+        task->counts = (dpari_mpi_count *)malloc((size_t)n * sizeof *task->counts);
     }
-    for (r = 0; t->counts != NULL && r < n; r++) {
-        t->counts[r] =
-            (dpari_mpi_count)dpari_mpi_clamp(dpari_mpi_piece_of(&t->call, r), t->at, t->len);
+    for (r = 0; task->counts != NULL && r < n; r++) {
+        task->counts[r] = (dpari_mpi_count)dpari_mpi_clamp(dpari_mpi_piece_of(&task->call, r),
+                                                           task->at, task->len);
     }
-    return t->counts != NULL;
+    return task->counts != NULL;
 }
 
-static int dpari_mpi_scatter_call(dpari_mpi_task *t, const void *in, void *out)
+static int dpari_mpi_scatter_call(dpari_mpi_task *task, const void *in, void *out)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    int32_t wide = dpari_mpi_wide(t->call.type);
-    MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
-    MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
-    if (t->call.variable_counts) {
-        return DPARI_MPI_DO(t, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out, t->counts, type,
-                            op, c->main);
+    dpari_mpi_ctx *context = task->ctx;
+    int32_t wide = dpari_mpi_wide(task->call.type);
+    MPI_Datatype type = dpari_mpi_summand(wide, task->call.op);
+    MPI_Op op = dpari_mpi_op(context->world, wide, task->call.op);
+    if (task->call.variable_counts) {
+        return DPARI_MPI_DO(task, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out, task->counts,
+                            type, op, context->main);
     }
-    return DPARI_MPI_DO(t, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
-                        (dpari_mpi_count)t->len, type, op, c->main);
+    return DPARI_MPI_DO(task, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
+                        (dpari_mpi_count)task->len, type, op, context->main);
 }
 
 /* True if the result lies within the input. It is then computed in memory of the task and copied,
  * because MPI's in-place form stores it elsewhere. */
-static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *t)
+static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *task)
 {
-    const char *in = (const char *)t->call.in, *out = (const char *)t->call.out;
-    int64_t bytes = dpari_mpi_bytes(t->call.type, dpari_mpi_elements(&t->call, t->ctx->comm.size));
+    const char *in = (const char *)task->call.in, *out = (const char *)task->call.out;
+    int64_t bytes =
+        dpari_mpi_bytes(task->call.type, dpari_mpi_elements(&task->call, task->ctx->comm.size));
     return (uintptr_t)out >= (uintptr_t)in && (uintptr_t)out < (uintptr_t)in + (uintptr_t)bytes;
 }
 
-static int dpari_mpi_scatter(dpari_mpi_task *t)
+static int dpari_mpi_scatter(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int64_t most = dpari_mpi_largest(call, t->ctx->comm.size);
+    const dpar_call *call = &task->call;
+    int64_t most = dpari_mpi_largest(call, task->ctx->comm.size);
     void *out = call->out;
-    dpari_mpi_advance(t, most, most);
-    if (call->variable_counts && !dpari_mpi_block_counts(t)) {
+    dpari_mpi_advance(task, most, most);
+    if (call->variable_counts && !dpari_mpi_block_counts(task)) {
         return MPI_ERR_NO_MEM;
     }
-    if (dpari_mpi_out_in_in(t)) {
+    if (dpari_mpi_out_in_in(task)) {
         out = dpari_mpi_scratch(
-            t, dpari_mpi_bytes(call->type, dpari_mpi_piece_of(call, t->ctx->comm.rank)));
+            task, dpari_mpi_bytes(call->type, dpari_mpi_piece_of(call, task->ctx->comm.rank)));
         if (out == NULL) {
             return MPI_ERR_NO_MEM;
         }
     }
-    return dpari_mpi_scatter_call(t, call->in, out);
+    return dpari_mpi_scatter_call(task, call->in, out);
 }
 
-static void dpari_mpi_scatter_land(dpari_mpi_task *t)
+static void dpari_mpi_scatter_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int64_t n = dpari_mpi_piece_of(call, t->ctx->comm.rank);
-    if (dpari_mpi_out_in_in(t)) {
-        dpari_mpi_copy(call->out, t->memory, dpari_mpi_bytes(call->type, n));
+    const dpar_call *call = &task->call;
+    int64_t n = dpari_mpi_piece_of(call, task->ctx->comm.rank);
+    if (dpari_mpi_out_in_in(task)) {
+        dpari_mpi_copy(call->out, task->memory, dpari_mpi_bytes(call->type, n));
     }
     if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(call->type, call->out, n, t->ctx->comm.size);
+        dpari_mpi_divide(call->type, call->out, n, task->ctx->comm.size);
     }
 }
 
 /* Elements of one block of each piece. The scratch memory holds these blocks, packed and in the
  * wide type, and the result behind them. */
-static int64_t dpari_mpi_staged_block(const dpari_mpi_task *t)
+static int64_t dpari_mpi_staged_block(const dpari_mpi_task *task)
 {
-    int32_t n = t->ctx->comm.size;
+    int32_t n = task->ctx->comm.size;
     int64_t most = dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT) / n;
-    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&task->call, n));
 }
 
-static void *dpari_mpi_staged_result(const dpari_mpi_task *t)
+static void *dpari_mpi_staged_result(const dpari_mpi_task *task)
 {
-    return dpari_mpi_at(t->memory, dpari_mpi_wide(t->call.type),
-                        dpari_mpi_staged_block(t) * t->ctx->comm.size);
+    return dpari_mpi_at(task->memory, dpari_mpi_wide(task->call.type),
+                        dpari_mpi_staged_block(task) * task->ctx->comm.size);
 }
 
-static int dpari_mpi_scatter_staged(dpari_mpi_task *t)
+static int dpari_mpi_scatter_staged(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int32_t r, n = t->ctx->comm.size, wide = dpari_mpi_wide(call->type);
-    int64_t block = dpari_mpi_staged_block(t), begin = 0, packed = 0;
-    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(wide, block * (n + 1)));
+    const dpar_call *call = &task->call;
+    int32_t r, n = task->ctx->comm.size, wide = dpari_mpi_wide(call->type);
+    int64_t block = dpari_mpi_staged_block(task), begin = 0, packed = 0;
+    void *x = dpari_mpi_scratch(task, dpari_mpi_bytes(wide, block * (n + 1)));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_advance(t, dpari_mpi_largest(call, n), block);
-    if (!dpari_mpi_block_counts(t)) {
+    dpari_mpi_advance(task, dpari_mpi_largest(call, n), block);
+    if (!dpari_mpi_block_counts(task)) {
         return MPI_ERR_NO_MEM;
     }
     for (r = 0; r < n; r++) {
         dpari_mpi_widen(call->type, dpari_mpi_at(x, wide, packed),
-                        dpari_mpi_past(call->in, call->type, begin + t->at), t->counts[r]);
-        packed += t->counts[r];
+                        dpari_mpi_past(call->in, call->type, begin + task->at), task->counts[r]);
+        packed += task->counts[r];
         begin += dpari_mpi_piece_of(call, r);
     }
-    return dpari_mpi_scatter_call(t, x, dpari_mpi_staged_result(t));
+    return dpari_mpi_scatter_call(task, x, dpari_mpi_staged_result(task));
 }
 
-static void dpari_mpi_scatter_staged_land(dpari_mpi_task *t)
+static void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int64_t n = t->counts[t->ctx->comm.rank];
-    void *x = dpari_mpi_staged_result(t);
+    const dpar_call *call = &task->call;
+    int64_t n = task->counts[task->ctx->comm.rank];
+    void *x = dpari_mpi_staged_result(task);
     if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(dpari_mpi_wide(call->type), x, n, t->ctx->comm.size);
+        dpari_mpi_divide(dpari_mpi_wide(call->type), x, n, task->ctx->comm.size);
     }
-    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), x, n);
+    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, task->at), x, n);
 }
 
 /* ==== reductions in rank order ==== */
 
 /* Sets which ranks take part in the next step (peer, ranks, me), and what they reduce or move. */
-static void dpari_mpi_among(dpari_mpi_task *t, const int32_t *peer, int32_t ranks, int32_t me,
+static void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t ranks, int32_t me,
                             const void *in, void *out, int64_t elements)
 {
-    t->peer = peer;
-    t->ranks = ranks;
-    t->me = me;
-    t->in = in;
-    t->out = out;
-    t->elements = elements;
-    t->at = t->len = 0;
-    t->sharing = t->round = 0;
+    task->peer = peer;
+    task->ranks = ranks;
+    task->me = me;
+    task->in = in;
+    task->out = out;
+    task->elements = elements;
+    task->at = task->len = 0;
+    task->sharing = task->round = 0;
 }
 
 /* Computes row 0 op row 1 op ... into out[n]. The rows are in memory of the task, `stride` elements
  * apart. */
-static void dpari_mpi_reduce_rows(dpari_mpi_task *t, void *out, int64_t stride, int64_t n)
+static void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride, int64_t n)
 {
-    const void **rows = t->ctx->rows;
+    const void **rows = task->ctx->rows;
     int32_t r;
-    for (r = 0; r < t->ranks; r++) {
-        rows[r] = dpari_mpi_past(t->memory, t->call.type, r * stride);
+    for (r = 0; r < task->ranks; r++) {
+        rows[r] = dpari_mpi_past(task->memory, task->call.type, r * stride);
     }
-    dpari_kern_reduce(&out, 1, rows, t->ranks, n, t->call.type, t->op, 0);
+    dpari_kern_reduce(&out, 1, rows, task->ranks, n, task->call.type, task->op, 0);
 }
 
 /* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives` to
  * it; nothing for 0 elements. */
-static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets, const void *from,
-                           int64_t gives)
+static int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t gets,
+                           const void *from, int64_t gives)
 {
-    int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(t);
-    const int32_t peer = t->peer != NULL ? t->peer[r] : r;
+    int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(task);
+    const int32_t peer = task->peer != NULL ? task->peer[r] : r;
     if (gets > 0) {
-        code = dpari_mpi_recv_piece(t, t->ctx->side, tag, peer, to, gets);
+        code = dpari_mpi_recv_piece(task, task->ctx->side, tag, peer, to, gets);
     }
     if (gives > 0 && code == MPI_SUCCESS) {
-        code = dpari_mpi_send_piece(t, t->ctx->side, tag, peer, from, gives);
+        code = dpari_mpi_send_piece(task, task->ctx->side, tag, peer, from, gives);
     }
     return code;
 }
 
 /* True if each rank sends a message to each other one in a small all-reduce. MPI's own posted
  * collectives take 1.3 to 5 times as long. */
-static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *t)
+static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *task)
 {
-    return t->call.kind != DPAR_CALL_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
+    return task->call.kind != DPAR_CALL_REDUCE && task->ranks <= DPARI_MPI_DIRECT && !task->block;
 }
 
 /* Sends n elements to each rank that takes part, for the r-th those at r * step of `from`, and
  * receives its n elements into row place[r], or r if place is NULL, of `to`. */
-static int dpari_mpi_trade_each(dpari_mpi_task *t, void *to, const int32_t *place, const void *from,
-                                int64_t step, int64_t n)
+static int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
+                                const void *from, int64_t step, int64_t n)
 {
-    const int32_t type = t->call.type;
+    const int32_t type = task->call.type;
     int32_t r, code = MPI_SUCCESS;
-    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
+    if (!dpari_mpi_reserve(task, 2 * task->ranks)) {
         return MPI_ERR_NO_MEM;
     }
-    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
+    for (r = 0; r < task->ranks && code == MPI_SUCCESS; r++) {
         void *row = dpari_mpi_at(to, type, (place != NULL ? place[r] : r) * n);
         const void *piece = dpari_mpi_past(from, type, r * step);
-        if (r == t->me) {
+        if (r == task->me) {
             dpari_mpi_copy(row, piece, dpari_mpi_bytes(type, n));
         } else {
-            code = dpari_mpi_trade(t, r, row, n, piece, n);
+            code = dpari_mpi_trade(task, r, row, n, piece, n);
         }
     }
     return code;
 }
 
 /* Small reduction: sends the whole input of all ranks to all, or to the root, which add it up. */
-static int dpari_mpi_gathered(dpari_mpi_task *t)
+static int dpari_mpi_gathered(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    dpari_mpi_ctx *c = t->ctx;
+    const dpar_call *call = &task->call;
+    dpari_mpi_ctx *context = task->ctx;
     MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
-    dpari_mpi_count n = (dpari_mpi_count)t->elements;
-    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, t->elements * t->ranks));
+    dpari_mpi_count n = (dpari_mpi_count)task->elements;
+    void *x = dpari_mpi_scratch(task, dpari_mpi_bytes(call->type, task->elements * task->ranks));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    t->last = 1;
-    if (dpari_mpi_each_to_each(t)) {
-        return dpari_mpi_trade_each(t, x, NULL, t->in, 0, t->elements);
+    task->last = 1;
+    if (dpari_mpi_each_to_each(task)) {
+        return dpari_mpi_trade_each(task, x, NULL, task->in, 0, task->elements);
     }
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
-        return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
-                            c->main);
+        return DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
+                            context->main);
     }
-    return DPARI_MPI_DO(t, MPI_Gather, MPI_Igather, call->in, n, type, x, n, type, call->root,
-                        c->main);
+    return DPARI_MPI_DO(task, MPI_Gather, MPI_Igather, call->in, n, type, x, n, type, call->root,
+                        context->main);
 }
 
-static void dpari_mpi_gathered_land(dpari_mpi_task *t)
+static void dpari_mpi_gathered_land(dpari_mpi_task *task)
 {
-    if (dpari_mpi_has_result(t)) {
-        dpari_mpi_reduce_rows(t, t->out, t->elements, t->elements);
+    if (dpari_mpi_has_result(task)) {
+        dpari_mpi_reduce_rows(task, task->out, task->elements, task->elements);
     }
 }
 
@@ -2213,56 +2228,57 @@ static int32_t dpari_mpi_rounds(int32_t n)
 
 /* The rank with which this one exchanges in this round, or -1. *sends and *gets tell whether it
  * sends and receives. */
-static int32_t dpari_mpi_partner(const dpari_mpi_task *t, int32_t *sends, int32_t *gets)
+static int32_t dpari_mpi_partner(const dpari_mpi_task *task, int32_t *sends, int32_t *gets)
 {
-    const int32_t k = dpari_mpi_rounds(t->ranks), p = 1 << k, spare = t->me >= p;
-    const int32_t first = t->round == 0, last = t->round == k + 1;
-    int32_t other = t->me - p;
+    const int32_t k = dpari_mpi_rounds(task->ranks), p = 1 << k, spare = task->me >= p;
+    const int32_t first = task->round == 0, last = task->round == k + 1;
+    int32_t other = task->me - p;
     if (!spare) {
-        other = first || last ? t->me + p : t->me ^ 1 << (t->round - 1);
+        other = first || last ? task->me + p : task->me ^ 1 << (task->round - 1);
     }
     *sends = spare ? first : !first;
     *gets = spare ? last : !last;
-    return other < t->ranks && (!spare || first || last) ? other : -1;
+    return other < task->ranks && (!spare || first || last) ? other : -1;
 }
 
-static int dpari_mpi_doubling(dpari_mpi_task *t)
+static int dpari_mpi_doubling(dpari_mpi_task *task)
 {
-    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->elements);
-    const int32_t k = dpari_mpi_rounds(t->ranks), spare = t->ranks - (1 << k);
+    const int64_t bytes = dpari_mpi_bytes(task->call.type, task->elements);
+    const int32_t k = dpari_mpi_rounds(task->ranks), spare = task->ranks - (1 << k);
     int32_t other, sends, gets;
-    void *to = dpari_mpi_scratch(t, bytes);
-    if (to == NULL || !dpari_mpi_reserve(t, 2)) {
+    void *to = dpari_mpi_scratch(task, bytes);
+    if (to == NULL || !dpari_mpi_reserve(task, 2)) {
         return MPI_ERR_NO_MEM;
     }
-    if (t->round == 0) {
-        dpari_mpi_copy(t->out, t->in, bytes);
-        t->round = spare == 0;
+    if (task->round == 0) {
+        dpari_mpi_copy(task->out, task->in, bytes);
+        task->round = spare == 0;
     }
-    t->last = t->round == k + (spare > 0);
-    other = dpari_mpi_partner(t, &sends, &gets);
-    to = t->round == k + 1 ? t->out : to;
+    task->last = task->round == k + (spare > 0);
+    other = dpari_mpi_partner(task, &sends, &gets);
+    to = task->round == k + 1 ? task->out : to;
     if (other < 0) {
         return MPI_SUCCESS;
     }
-    return dpari_mpi_trade(t, other, to, gets ? t->elements : 0, t->out, sends ? t->elements : 0);
+    return dpari_mpi_trade(task, other, to, gets ? task->elements : 0, task->out,
+                           sends ? task->elements : 0);
 }
 
-static void dpari_mpi_doubling_land(dpari_mpi_task *t)
+static void dpari_mpi_doubling_land(dpari_mpi_task *task)
 {
-    const int32_t k = dpari_mpi_rounds(t->ranks);
-    int32_t sends, gets, other = dpari_mpi_partner(t, &sends, &gets);
-    if (other >= 0 && gets && t->round <= k) {
+    const int32_t k = dpari_mpi_rounds(task->ranks);
+    int32_t sends, gets, other = dpari_mpi_partner(task, &sends, &gets);
+    if (other >= 0 && gets && task->round <= k) {
         const void *both[2];
-        both[other < t->me] = t->out;
-        both[other > t->me] = t->memory;
-        dpari_kern_reduce(&t->out, 1, both, 2, t->elements, t->call.type,
-                          t->op == DPAR_AVG ? DPAR_SUM : t->op, 0);
+        both[other < task->me] = task->out;
+        both[other > task->me] = task->memory;
+        dpari_kern_reduce(&task->out, 1, both, 2, task->elements, task->call.type,
+                          task->op == DPAR_AVG ? DPAR_SUM : task->op, 0);
     }
-    if (t->op == DPAR_AVG && t->round == k && t->me < 1 << k) {
-        dpari_mpi_divide(t->call.type, t->out, t->elements, t->ranks);
+    if (task->op == DPAR_AVG && task->round == k && task->me < 1 << k) {
+        dpari_mpi_divide(task->call.type, task->out, task->elements, task->ranks);
     }
-    t->round++;
+    task->round++;
 }
 
 /* ---- a large reduction: each rank adds a piece ---- */
@@ -2275,125 +2291,130 @@ static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 
 /* Distance, in elements, of the ranks' versions of this rank's piece in the scratch memory. Behind
  * them there is space for the result. */
-static int64_t dpari_mpi_stride(const dpari_mpi_task *t)
+static int64_t dpari_mpi_stride(const dpari_mpi_task *task)
 {
-    return t->len / t->ranks + 1;
+    return task->len / task->ranks + 1;
 }
 
 /* Where this rank's reduced piece of the block is stored. */
-static void *dpari_mpi_ordered_result(const dpari_mpi_task *t)
+static void *dpari_mpi_ordered_result(const dpari_mpi_task *task)
 {
-    if (dpari_mpi_has_result(t)) {
-        return dpari_mpi_at(t->out, t->call.type, t->at + dpari_mpi_cut(t->len, t->me, t->ranks));
+    if (dpari_mpi_has_result(task)) {
+        return dpari_mpi_at(task->out, task->call.type,
+                            task->at + dpari_mpi_cut(task->len, task->me, task->ranks));
     }
-    return dpari_mpi_at(t->memory, t->call.type, dpari_mpi_stride(t) * t->ranks);
+    return dpari_mpi_at(task->memory, task->call.type, dpari_mpi_stride(task) * task->ranks);
 }
 
 /* First half of a block: each rank receives all ranks' versions of its piece. */
-static int dpari_mpi_ordered_out(dpari_mpi_task *t)
+static int dpari_mpi_ordered_out(dpari_mpi_task *task)
 {
-    const int32_t n = t->ranks, type = t->call.type;
-    int64_t own = dpari_mpi_cut(t->len, t->me + 1, n) - dpari_mpi_cut(t->len, t->me, n);
+    const int32_t n = task->ranks, type = task->call.type;
+    int64_t own = dpari_mpi_cut(task->len, task->me + 1, n) - dpari_mpi_cut(task->len, task->me, n);
     int32_t r;
     int code = MPI_SUCCESS;
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
-        int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
-        const void *from = dpari_mpi_past(t->in, type, t->at + cut);
-        void *row = dpari_mpi_at(t->memory, type, r * dpari_mpi_stride(t));
-        if (r == t->me) {
+        int64_t cut = dpari_mpi_cut(task->len, r, n),
+                len = dpari_mpi_cut(task->len, r + 1, n) - cut;
+        const void *from = dpari_mpi_past(task->in, type, task->at + cut);
+        void *row = dpari_mpi_at(task->memory, type, r * dpari_mpi_stride(task));
+        if (r == task->me) {
             dpari_mpi_copy(row, from, dpari_mpi_bytes(type, len));
         } else {
-            code = dpari_mpi_trade(t, r, row, own, from, len);
+            code = dpari_mpi_trade(task, r, row, own, from, len);
         }
     }
     return code;
 }
 
 /* Second half: the reduced pieces are sent to all ranks, or to the root. */
-static int dpari_mpi_ordered_back(dpari_mpi_task *t)
+static int dpari_mpi_ordered_back(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    const int32_t n = t->ranks, here = dpari_mpi_has_result(t);
-    int64_t own = dpari_mpi_cut(t->len, t->me + 1, n) - dpari_mpi_cut(t->len, t->me, n);
-    void *mine = dpari_mpi_ordered_result(t);
+    const dpar_call *call = &task->call;
+    const int32_t n = task->ranks, here = dpari_mpi_has_result(task);
+    int64_t own = dpari_mpi_cut(task->len, task->me + 1, n) - dpari_mpi_cut(task->len, task->me, n);
+    void *mine = dpari_mpi_ordered_result(task);
     int32_t r;
     int code = MPI_SUCCESS;
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
-        int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
+        int64_t cut = dpari_mpi_cut(task->len, r, n),
+                len = dpari_mpi_cut(task->len, r + 1, n) - cut;
         int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
-        if (r != t->me) {
-            void *to = here ? dpari_mpi_at(t->out, call->type, t->at + cut) : NULL;
-            code = dpari_mpi_trade(t, r, to, here ? len : 0, mine, wants ? own : 0);
+        if (r != task->me) {
+            void *to = here ? dpari_mpi_at(task->out, call->type, task->at + cut) : NULL;
+            code = dpari_mpi_trade(task, r, to, here ? len : 0, mine, wants ? own : 0);
         }
     }
     return code;
 }
 
-static int dpari_mpi_ordered(dpari_mpi_task *t)
+static int dpari_mpi_ordered(dpari_mpi_task *task)
 {
-    int64_t most = dpari_least(t->elements, DPARI_MPI_BLOCK);
-    const int32_t n = t->ranks;
-    if (t->sharing) {
-        t->last = t->at + t->len >= t->elements;
-        return dpari_mpi_ordered_back(t);
+    int64_t most = dpari_least(task->elements, DPARI_MPI_BLOCK);
+    const int32_t n = task->ranks;
+    if (task->sharing) {
+        task->last = task->at + task->len >= task->elements;
+        return dpari_mpi_ordered_back(task);
     }
-    if (!dpari_mpi_reserve(t, 2 * n) ||
-        dpari_mpi_scratch(t, dpari_mpi_bytes(t->call.type, (most / n + 1) * (n + 1))) == NULL) {
+    if (!dpari_mpi_reserve(task, 2 * n) ||
+        dpari_mpi_scratch(task, dpari_mpi_bytes(task->call.type, (most / n + 1) * (n + 1))) ==
+            NULL) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_advance(t, t->elements, DPARI_MPI_BLOCK);
-    t->last = 0;
-    return dpari_mpi_ordered_out(t);
+    dpari_mpi_advance(task, task->elements, DPARI_MPI_BLOCK);
+    task->last = 0;
+    return dpari_mpi_ordered_out(task);
 }
 
-static void dpari_mpi_ordered_land(dpari_mpi_task *t)
+static void dpari_mpi_ordered_land(dpari_mpi_task *task)
 {
-    if (!t->sharing) {
-        dpari_mpi_reduce_rows(t, dpari_mpi_ordered_result(t), dpari_mpi_stride(t),
-                              dpari_mpi_cut(t->len, t->me + 1, t->ranks) -
-                                  dpari_mpi_cut(t->len, t->me, t->ranks));
+    if (!task->sharing) {
+        dpari_mpi_reduce_rows(task, dpari_mpi_ordered_result(task), dpari_mpi_stride(task),
+                              dpari_mpi_cut(task->len, task->me + 1, task->ranks) -
+                                  dpari_mpi_cut(task->len, task->me, task->ranks));
     }
-    t->sharing = !t->sharing;
+    task->sharing = !task->sharing;
 }
 
-static int64_t dpari_mpi_ordered_block(const dpari_mpi_task *t)
+static int64_t dpari_mpi_ordered_block(const dpari_mpi_task *task)
 {
-    int32_t n = t->ctx->comm.size;
+    int32_t n = task->ctx->comm.size;
     int64_t most = DPARI_MPI_BLOCK / n;
-    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&task->call, n));
 }
 
-static int dpari_mpi_ordered_scatter(dpari_mpi_task *t)
+static int dpari_mpi_ordered_scatter(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank, code = MPI_SUCCESS;
-    int64_t block = dpari_mpi_ordered_block(t), begin = 0, own;
-    if (!dpari_mpi_reserve(t, 2 * n) ||
-        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, block * n)) == NULL) {
+    const dpar_call *call = &task->call;
+    int32_t r, n = task->ctx->comm.size, me = task->ctx->comm.rank, code = MPI_SUCCESS;
+    int64_t block = dpari_mpi_ordered_block(task), begin = 0, own;
+    if (!dpari_mpi_reserve(task, 2 * n) ||
+        dpari_mpi_scratch(task, dpari_mpi_bytes(call->type, block * n)) == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_advance(t, dpari_mpi_largest(call, n), block);
-    own = dpari_mpi_clamp(dpari_mpi_piece_of(call, me), t->at, t->len);
+    dpari_mpi_advance(task, dpari_mpi_largest(call, n), block);
+    own = dpari_mpi_clamp(dpari_mpi_piece_of(call, me), task->at, task->len);
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
-        int64_t len = dpari_mpi_clamp(dpari_mpi_piece_of(call, r), t->at, t->len);
-        const void *from = dpari_mpi_past(call->in, call->type, begin + t->at);
-        void *row = dpari_mpi_at(t->memory, call->type, r * block);
+        int64_t len = dpari_mpi_clamp(dpari_mpi_piece_of(call, r), task->at, task->len);
+        const void *from = dpari_mpi_past(call->in, call->type, begin + task->at);
+        void *row = dpari_mpi_at(task->memory, call->type, r * block);
         begin += dpari_mpi_piece_of(call, r);
         if (r == me) {
             dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
         } else {
-            code = dpari_mpi_trade(t, r, row, own, from, len);
+            code = dpari_mpi_trade(task, r, row, own, from, len);
         }
     }
     return code;
 }
 
-static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
+static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    int64_t own = dpari_mpi_clamp(dpari_mpi_piece_of(call, t->ctx->comm.rank), t->at, t->len);
-    dpari_mpi_reduce_rows(t, dpari_mpi_at(call->out, call->type, t->at), dpari_mpi_ordered_block(t),
-                          own);
+    const dpar_call *call = &task->call;
+    int64_t own =
+        dpari_mpi_clamp(dpari_mpi_piece_of(call, task->ctx->comm.rank), task->at, task->len);
+    dpari_mpi_reduce_rows(task, dpari_mpi_at(call->out, call->type, task->at),
+                          dpari_mpi_ordered_block(task), own);
 }
 
 /* ==== in the node's memory, and between nodes ====
@@ -2405,69 +2426,69 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
 
 /* Waits a moment for the note of a rank that broke the communicator, because it has the reason. It
  * may arrive a little later than the failure in the node's memory. */
-static void dpari_mpi_hear_why(dpari_mpi_ctx *c)
+static void dpari_mpi_hear_why(dpari_mpi_ctx *context)
 {
     const double until = MPI_Wtime() + 0.05;
-    while (c->comm.status >= 0 && MPI_Wtime() < until) {
-        dpari_mpi_listen(c);
+    while (context->comm.status >= 0 && MPI_Wtime() < until) {
+        dpari_mpi_listen(context);
         DPARI_MPI_YIELD();
     }
 }
 
 /* An operation in the node's memory has failed. Its message has the rank numbers of ctx already
  * (dpari_group_call). */
-static void dpari_mpi_inside_failed(dpari_mpi_task *t)
+static void dpari_mpi_inside_failed(dpari_mpi_task *task)
 {
-    dpari_mpi_hear_why(t->ctx);
-    (void)dpari_mpi_break(t->ctx, t->inside.status, t->ctx->level.inside->why.text, 1);
+    dpari_mpi_hear_why(task->ctx);
+    (void)dpari_mpi_break(task->ctx, task->inside.status, task->ctx->level.inside->why.text, 1);
 }
 
-static int dpari_mpi_post_inside(dpari_mpi_task *t, const dpar_call *call)
+static int dpari_mpi_post_inside(dpari_mpi_task *task, const dpar_call *call)
 {
-    const dpar_status status = dpari_post(t->ctx->level.inside, call, &t->inside);
-    t->inside_on = status >= 0;
+    const dpar_status status = dpari_post(task->ctx->level.inside, call, &task->inside);
+    task->inside_on = status >= 0;
     if (status < 0) {
-        t->inside.status = status;
-        dpari_mpi_inside_failed(t);
+        task->inside.status = status;
+        dpari_mpi_inside_failed(task);
     }
     return MPI_SUCCESS;
 }
 
-static int32_t dpari_mpi_inside_done(dpari_mpi_task *t)
+static int32_t dpari_mpi_inside_done(dpari_mpi_task *task)
 {
-    const dpar_status status = dpar_test(&t->inside);
-    t->inside_on = status == DPAR_MORE;
+    const dpar_status status = dpar_test(&task->inside);
+    task->inside_on = status == DPAR_MORE;
     if (status < 0) {
-        t->inside.status = status;
-        dpari_mpi_inside_failed(t);
+        task->inside.status = status;
+        dpari_mpi_inside_failed(task);
     }
     return status == DPAR_OK;
 }
 
 /* Runs the whole call in the node's memory: a message within the node, or any call if all ranks are
  * on one node. */
-static int dpari_mpi_within(dpari_mpi_task *t)
+static int dpari_mpi_within(dpari_mpi_task *task)
 {
-    dpar_call call = t->call;
-    t->last = 1;
+    dpar_call call = task->call;
+    task->last = 1;
     if (dpari_kind_sends(call.kind)) {
-        call.root = t->ctx->level.lane_of[call.root];
+        call.root = task->ctx->level.lane_of[call.root];
     } else if (call.kind == DPAR_CALL_BARRIER) {
         call.root = 0; /* the barrier of a split has DPARI_SPLIT here */
     }
-    return dpari_mpi_post_inside(t, &call);
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* The call for a step in the node's memory, with the task's type and op. */
-static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *t, int32_t kind, const void *in,
+static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *task, int32_t kind, const void *in,
                                        void *out, int64_t count)
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
     call.kind = kind;
-    call.type = t->call.type;
-    call.op = dpari_kind_reduces(kind) ? t->op : 0;
-    call.tag = t->call.tag;
+    call.type = task->call.type;
+    call.op = dpari_kind_reduces(kind) ? task->op : 0;
+    call.tag = task->call.tag;
     call.in = in;
     call.out = out;
     call.count = count;
@@ -2477,43 +2498,44 @@ static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *t, int32_t kind, co
 /* ---- the parts of lanes ---- */
 
 /* True if one lane carries everything. A broadcast has a limit 4 times as high as an all-reduce. */
-static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
+static int32_t dpari_mpi_by_first(const dpari_mpi_task *task)
 {
-    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count);
-    return t->path == DPARI_MPI_TRADES || t->ctx->level.lanes == 1 ||
-           bytes < (t->call.kind == DPAR_CALL_BROADCAST ? 4 : 1) * t->ctx->world->lanes_from;
+    const int64_t bytes = dpari_mpi_bytes(task->call.type, task->call.count);
+    return task->path == DPARI_MPI_TRADES || task->ctx->level.lanes == 1 ||
+           bytes < (task->call.kind == DPAR_CALL_BROADCAST ? 4 : 1) * task->ctx->world->lanes_from;
 }
 
 /* The number of lanes that carry parts of the call's array. dpari_mpi_lane: this rank's lane. */
-static int32_t dpari_mpi_carriers(const dpari_mpi_task *t)
+static int32_t dpari_mpi_carriers(const dpari_mpi_task *task)
 {
-    return dpari_mpi_by_first(t) ? 1 : t->ctx->level.lanes;
+    return dpari_mpi_by_first(task) ? 1 : task->ctx->level.lanes;
 }
 
-static int32_t dpari_mpi_lane(const dpari_mpi_task *t)
+static int32_t dpari_mpi_lane(const dpari_mpi_task *task)
 {
-    return t->path == DPARI_MPI_LEVELS ? t->ctx->level.inside->rank : 0;
+    return task->path == DPARI_MPI_LEVELS ? task->ctx->level.inside->rank : 0;
 }
 
 /* True if the root of a broadcast sends to the other nodes itself. They then need not wait for the
  * other ranks of its node. */
-static int32_t dpari_mpi_root_sends(const dpari_mpi_task *t)
+static int32_t dpari_mpi_root_sends(const dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    return t->call.kind == DPAR_CALL_BROADCAST && t->path == DPARI_MPI_LEVELS &&
-           dpari_mpi_by_first(t) && l->lane_of[t->call.root] < l->lanes;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    return task->call.kind == DPAR_CALL_BROADCAST && task->path == DPARI_MPI_LEVELS &&
+           dpari_mpi_by_first(task) && levels->lane_of[task->call.root] < levels->lanes;
 }
 
 /* The lane that carries small operations: the root's of a broadcast, otherwise the first. */
-static int32_t dpari_mpi_lead(const dpari_mpi_task *t)
+static int32_t dpari_mpi_lead(const dpari_mpi_task *task)
 {
-    return dpari_mpi_root_sends(t) ? t->ctx->level.lane_of[t->call.root] : 0;
+    return dpari_mpi_root_sends(task) ? task->ctx->level.lane_of[task->call.root] : 0;
 }
 
 /* This lane's part of call.out, and its elements: 0 for ranks that carry nothing. */
-static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
+static void *dpari_mpi_part(const dpari_mpi_task *task, int64_t *elements)
 {
-    const int32_t n = dpari_mpi_carriers(t), own = dpari_mpi_lane(t), lead = dpari_mpi_lead(t);
+    const int32_t n = dpari_mpi_carriers(task), own = dpari_mpi_lane(task),
+                  lead = dpari_mpi_lead(task);
     int64_t begin;
     int32_t lane = own;
     if (own == lead) { /* the lead comes first */
@@ -2521,119 +2543,121 @@ static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
     } else if (own < lead) {
         lane = own + 1;
     }
-    begin = dpari_mpi_cut(t->call.count, lane, n);
-    *elements = dpari_mpi_cut(t->call.count, lane + 1, n) - begin;
-    return dpari_mpi_at(t->call.out, t->call.type, begin);
+    begin = dpari_mpi_cut(task->call.count, lane, n);
+    *elements = dpari_mpi_cut(task->call.count, lane + 1, n) - begin;
+    return dpari_mpi_at(task->call.out, task->call.type, begin);
 }
 
 /* Sets pieces[i] to the elements of the part that the node's i-th rank carries. Returns 0 without
  * memory. */
-static int32_t dpari_mpi_parts(dpari_mpi_task *t)
+static int32_t dpari_mpi_parts(dpari_mpi_task *task)
 {
-    const int32_t ranks = t->ctx->level.inside->size, n = dpari_mpi_carriers(t);
+    const int32_t ranks = task->ctx->level.inside->size, n = dpari_mpi_carriers(task);
     int32_t i;
-    if (t->pieces == NULL) {
-        t->pieces = (int64_t *)malloc((size_t)ranks * 2 * sizeof *t->pieces);
+    if (task->pieces == NULL) {
+        task->pieces = (int64_t *)malloc((size_t)ranks * 2 * sizeof *task->pieces);
     }
-    for (i = 0; t->pieces != NULL && i < ranks; i++) {
-        t->pieces[i] = dpari_mpi_cut(t->call.count, i + 1, n) - dpari_mpi_cut(t->call.count, i, n);
+    for (i = 0; task->pieces != NULL && i < ranks; i++) {
+        task->pieces[i] =
+            dpari_mpi_cut(task->call.count, i + 1, n) - dpari_mpi_cut(task->call.count, i, n);
     }
-    return t->pieces != NULL;
+    return task->pieces != NULL;
 }
 
 /* Distributes all parts of call.out to all ranks of the node. */
-static int dpari_mpi_join_parts(dpari_mpi_task *t)
+static int dpari_mpi_join_parts(dpari_mpi_task *task)
 {
     dpar_call call;
     int64_t n;
-    void *part = dpari_mpi_part(t, &n);
-    if (dpari_mpi_by_first(t)) {
-        call =
-            dpari_mpi_inside_call(t, DPAR_CALL_BROADCAST, t->call.out, t->call.out, t->call.count);
-        call.root = dpari_mpi_lead(t);
-        return dpari_mpi_post_inside(t, &call);
+    void *part = dpari_mpi_part(task, &n);
+    if (dpari_mpi_by_first(task)) {
+        call = dpari_mpi_inside_call(task, DPAR_CALL_BROADCAST, task->call.out, task->call.out,
+                                     task->call.count);
+        call.root = dpari_mpi_lead(task);
+        return dpari_mpi_post_inside(task, &call);
     }
-    if (!dpari_mpi_parts(t)) {
+    if (!dpari_mpi_parts(task)) {
         return MPI_ERR_NO_MEM;
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_GATHER, part, t->call.out, n);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_GATHER, part, task->call.out, n);
     call.variable_counts = 1;
-    call.out_count = t->pieces;
-    return dpari_mpi_post_inside(t, &call);
+    call.out_count = task->pieces;
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* ---- all-reduce ---- */
 
 /* Computes the node's sum of each part on the rank that carries it. */
-static int dpari_mpi_sum_inside(dpari_mpi_task *t)
+static int dpari_mpi_sum_inside(dpari_mpi_task *task)
 {
     dpar_call call;
     int64_t n;
-    void *part = dpari_mpi_part(t, &n);
-    if (dpari_mpi_by_first(t)) {
-        call = dpari_mpi_inside_call(t, DPAR_CALL_REDUCE, t->call.in, t->call.out, t->call.count);
-        return dpari_mpi_post_inside(t, &call);
+    void *part = dpari_mpi_part(task, &n);
+    if (dpari_mpi_by_first(task)) {
+        call = dpari_mpi_inside_call(task, DPAR_CALL_REDUCE, task->call.in, task->call.out,
+                                     task->call.count);
+        return dpari_mpi_post_inside(task, &call);
     }
-    if (!dpari_mpi_parts(t)) {
+    if (!dpari_mpi_parts(task)) {
         return MPI_ERR_NO_MEM;
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_REDUCE_SCATTER, t->call.in, part, n);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_REDUCE_SCATTER, task->call.in, part, n);
     call.variable_counts = 1;
-    call.in_count = t->pieces;
-    return dpari_mpi_post_inside(t, &call);
+    call.in_count = task->pieces;
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* Turns a small sum of 16-bit floats into one of f32, which dpari_mpi_levels_land rounds at the
  * end. Returns 0 without memory. */
-static int32_t dpari_mpi_take_wide(dpari_mpi_task *t)
+static int32_t dpari_mpi_take_wide(dpari_mpi_task *task)
 {
-    const int64_t n = t->call.count;
-    t->wide = (float *)malloc((size_t)n * 2 * sizeof *t->wide);
-    if (t->wide == NULL) {
+    const int64_t n = task->call.count;
+    task->wide = (float *)malloc((size_t)n * 2 * sizeof *task->wide);
+    if (task->wide == NULL) {
         return 0;
     }
-    dpari_mpi_widen(t->call.type, t->wide, t->call.in, n);
-    t->half = t->call.type;
-    t->half_out = t->call.out;
-    t->call.type = DPAR_F32;
-    t->call.in = t->wide;
-    t->call.out = t->wide + n;
+    dpari_mpi_widen(task->call.type, task->wide, task->call.in, n);
+    task->half = task->call.type;
+    task->half_out = task->call.out;
+    task->call.type = DPAR_F32;
+    task->call.in = task->wide;
+    task->call.out = task->wide + n;
     return 1;
 }
 
 /* The method by which nodes reduce, which depends on their number and the bytes. It must not depend
  * on what was measured, because the order of the additions follows from it. */
-static int32_t dpari_mpi_between_path(const dpari_mpi_task *t)
+static int32_t dpari_mpi_between_path(const dpari_mpi_task *task)
 {
-    const int64_t lanes = t->path == DPARI_MPI_LEVELS ? t->ctx->level.lanes : 1;
-    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count) / lanes;
-    if (bytes >= DPARI_MPI_LANES && bytes / t->ranks >= DPARI_MPI_WORTH) {
+    const int64_t lanes = task->path == DPARI_MPI_LEVELS ? task->ctx->level.lanes : 1;
+    const int64_t bytes = dpari_mpi_bytes(task->call.type, task->call.count) / lanes;
+    if (bytes >= DPARI_MPI_LANES && bytes / task->ranks >= DPARI_MPI_WORTH) {
         return DPARI_MPI_ORDERED;
     }
-    return t->ranks <= DPARI_MPI_DIRECT ? DPARI_MPI_GATHERED : DPARI_MPI_DOUBLING;
+    return task->ranks <= DPARI_MPI_DIRECT ? DPARI_MPI_GATHERED : DPARI_MPI_DOUBLING;
 }
 
-static int dpari_mpi_sum_between(dpari_mpi_task *t)
+static int dpari_mpi_sum_between(dpari_mpi_task *task)
 {
-    const int32_t path = dpari_mpi_between_path(t);
+    const int32_t path = dpari_mpi_between_path(task);
     if (path == DPARI_MPI_ORDERED) {
-        return dpari_mpi_ordered(t);
+        return dpari_mpi_ordered(task);
     }
-    return path == DPARI_MPI_GATHERED ? dpari_mpi_gathered(t) : dpari_mpi_doubling(t);
+    return path == DPARI_MPI_GATHERED ? dpari_mpi_gathered(task) : dpari_mpi_doubling(task);
 }
 
-static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
+static void dpari_mpi_sum_between_land(dpari_mpi_task *task)
 {
-    const int32_t path = dpari_mpi_between_path(t);
+    const int32_t path = dpari_mpi_between_path(task);
     if (path == DPARI_MPI_ORDERED) {
-        dpari_mpi_ordered_land(t);
+        dpari_mpi_ordered_land(task);
     } else if (path == DPARI_MPI_GATHERED) {
-        dpari_mpi_gathered_land(t);
+        dpari_mpi_gathered_land(task);
     } else {
-        dpari_mpi_doubling_land(t);
+        dpari_mpi_doubling_land(task);
     }
-    if (t->ended && t->call.op == DPAR_AVG) {
-        dpari_mpi_divide(t->call.type, t->out, t->elements, t->ctx->comm.size);
+    if (task->ended && task->call.op == DPAR_AVG) {
+        dpari_mpi_divide(task->call.type, task->out, task->elements, task->ctx->comm.size);
     }
 }
 
@@ -2643,45 +2667,47 @@ static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
  * Large: FIRST sends in the root's node. BETWEEN sends the part of each lane from there to the
  * other nodes, and LAST distributes the parts in these. */
 
-static int dpari_mpi_spread_inside(dpari_mpi_task *t)
+static int dpari_mpi_spread_inside(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     dpar_call call;
-    if (l->node_of[t->call.root] != l->node) {
+    if (levels->node_of[task->call.root] != levels->node) {
         return MPI_SUCCESS;
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_BROADCAST, t->call.out, t->call.out, t->call.count);
-    call.root = l->lane_of[t->call.root];
-    return dpari_mpi_post_inside(t, &call);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_BROADCAST, task->call.out, task->call.out,
+                                 task->call.count);
+    call.root = levels->lane_of[task->call.root];
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* One round of the tree: each of the first 2^round members, counted from the root's, has the data
  * and sends it to one that does not have it yet. */
-static int dpari_mpi_spread_between(dpari_mpi_task *t)
+static int dpari_mpi_spread_between(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t n = t->ranks, have = 1 << t->round;
-    const int32_t root = t->path == DPARI_MPI_LEVELS ? l->node_of[t->call.root] : t->call.root;
-    const int32_t at = (t->me - root + n) % n;
-    t->last = 2 * have >= n;
-    if (!dpari_mpi_reserve(t, 1)) {
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int32_t n = task->ranks, have = 1 << task->round;
+    const int32_t root =
+        task->path == DPARI_MPI_LEVELS ? levels->node_of[task->call.root] : task->call.root;
+    const int32_t at = (task->me - root + n) % n;
+    task->last = 2 * have >= n;
+    if (!dpari_mpi_reserve(task, 1)) {
         return MPI_ERR_NO_MEM;
     }
     if (at < have && at + have < n) {
-        return dpari_mpi_trade(t, (t->me + have) % n, NULL, 0, t->out, t->elements);
+        return dpari_mpi_trade(task, (task->me + have) % n, NULL, 0, task->out, task->elements);
     }
-    return at >= have && at < 2 * have
-               ? dpari_mpi_trade(t, (t->me - have + n) % n, t->out, t->elements, NULL, 0)
-               : MPI_SUCCESS;
+    return at >= have && at < 2 * have ? dpari_mpi_trade(task, (task->me - have + n) % n, task->out,
+                                                         task->elements, NULL, 0)
+                                       : MPI_SUCCESS;
 }
 
 /* ---- barrier ---- */
 
-static int dpari_mpi_meet_inside(dpari_mpi_task *t)
+static int dpari_mpi_meet_inside(dpari_mpi_task *task)
 {
-    dpar_call call = dpari_mpi_inside_call(t, DPAR_CALL_BARRIER, NULL, NULL, 0);
+    dpar_call call = dpari_mpi_inside_call(task, DPAR_CALL_BARRIER, NULL, NULL, 0);
     call.type = DPAR_TYPE_NONE;
-    return dpari_mpi_post_inside(t, &call);
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* ---- all-gather, if all nodes have the same number of ranks ----
@@ -2689,58 +2715,58 @@ static int dpari_mpi_meet_inside(dpari_mpi_task *t)
  * BETWEEN gathers in each lane the pieces of its ranks. LAST has one leg for each node: its pieces
  * are gathered in this node from the lanes. */
 
-static int dpari_mpi_gather_between(dpari_mpi_task *t)
+static int dpari_mpi_gather_between(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    t->last = 1;
-    return dpari_mpi_trade_each(t, call->out, t->peer, call->in, 0, call->count);
+    const dpar_call *call = &task->call;
+    task->last = 1;
+    return dpari_mpi_trade_each(task, call->out, task->peer, call->in, 0, call->count);
 }
 
-static int dpari_mpi_gather_inside(dpari_mpi_task *t)
+static int dpari_mpi_gather_inside(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t n = l->inside->size, *member = l->member + l->begin[t->leg];
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int32_t n = levels->inside->size, *member = levels->member + levels->begin[task->leg];
     dpar_call call;
     int32_t i;
-    if (t->pieces == NULL) {
-        t->pieces = (int64_t *)malloc((size_t)n * 2 * sizeof *t->pieces);
+    if (task->pieces == NULL) {
+        task->pieces = (int64_t *)malloc((size_t)n * 2 * sizeof *task->pieces);
     }
-    for (i = 0; t->pieces != NULL && i < n; i++) {
-        t->pieces[i] = t->call.count;
-        t->pieces[n + i] = member[i] * t->call.count;
+    for (i = 0; task->pieces != NULL && i < n; i++) {
+        task->pieces[i] = task->call.count;
+        task->pieces[n + i] = member[i] * task->call.count;
     }
-    if (t->pieces == NULL) {
+    if (task->pieces == NULL) {
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(
-        t, DPAR_CALL_ALL_GATHER,
-        dpari_mpi_at(t->call.out, t->call.type, t->pieces[n + dpari_mpi_lane(t)]), t->call.out,
-        t->call.count);
+        task, DPAR_CALL_ALL_GATHER,
+        dpari_mpi_at(task->call.out, task->call.type, task->pieces[n + dpari_mpi_lane(task)]),
+        task->call.out, task->call.count);
     call.variable_counts = 1;
-    call.out_count = t->pieces;
-    call.out_first = t->pieces + n;
-    t->leg++;
-    t->last = t->leg == l->nodes;
-    return dpari_mpi_post_inside(t, &call);
+    call.out_count = task->pieces;
+    call.out_first = task->pieces + n;
+    task->leg++;
+    task->last = task->leg == levels->nodes;
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* ---- all-to-all ---- */
 
-static int dpari_mpi_all_between(dpari_mpi_task *t)
+static int dpari_mpi_all_between(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    const int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ranks);
+    const dpar_call *call = &task->call;
+    const int64_t bytes = dpari_mpi_bytes(call->type, call->count * task->ranks);
     const void *in = call->in;
-    t->last = 1;
+    task->last = 1;
     if (in == call->out) {
-        void *copy = dpari_mpi_scratch(t, bytes);
+        void *copy = dpari_mpi_scratch(task, bytes);
         if (copy == NULL) {
             return MPI_ERR_NO_MEM;
         }
         dpari_mpi_copy(copy, in, bytes);
         in = copy;
     }
-    return dpari_mpi_trade_each(t, call->out, NULL, in, call->count, call->count);
+    return dpari_mpi_trade_each(task, call->out, NULL, in, call->count, call->count);
 }
 
 /* ---- a small all-to-all, if all nodes have the same number of ranks ----
@@ -2762,46 +2788,47 @@ static void dpari_mpi_transpose(void *to, const void *from, int64_t piece, int32
     }
 }
 
-static int dpari_mpi_deal_inside(dpari_mpi_task *t)
+static int dpari_mpi_deal_inside(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count);
-    const int32_t n = t->ctx->comm.size, lanes = l->lanes;
-    char *deal = (char *)dpari_mpi_scratch(t, 2 * n * piece);
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(task->call.type, task->call.count);
+    const int32_t n = task->ctx->comm.size, lanes = levels->lanes;
+    char *deal = (char *)dpari_mpi_scratch(task, 2 * n * piece);
     dpar_call call;
     int32_t i;
     if (deal == NULL) {
         return MPI_ERR_NO_MEM;
     }
     for (i = 0; i < n; i++) { /* [lane][node] */
-        dpari_mpi_copy(deal + (i % lanes * (int64_t)l->nodes + i / lanes) * piece,
-                       (const char *)t->call.in + l->member[i] * piece, piece);
+        dpari_mpi_copy(deal + (i % lanes * (int64_t)levels->nodes + i / lanes) * piece,
+                       (const char *)task->call.in + levels->member[i] * piece, piece);
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, deal, deal + n * piece,
-                                 t->call.count * l->nodes);
-    return dpari_mpi_post_inside(t, &call);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, deal, deal + n * piece,
+                                 task->call.count * levels->nodes);
+    return dpari_mpi_post_inside(task, &call);
 }
 
-static int dpari_mpi_deal_between(dpari_mpi_task *t)
+static int dpari_mpi_deal_between(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count),
-                  n = t->call.count * l->lanes;
-    char *dealt = (char *)t->memory + t->ctx->comm.size * piece;
-    t->last = 1;
-    dpari_mpi_transpose(t->memory, dealt, piece, l->lanes, l->nodes); /* [node][lane] */
-    return dpari_mpi_trade_each(t, dealt, NULL, t->memory, n, n);
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(task->call.type, task->call.count),
+                  n = task->call.count * levels->lanes;
+    char *dealt = (char *)task->memory + task->ctx->comm.size * piece;
+    task->last = 1;
+    dpari_mpi_transpose(task->memory, dealt, piece, levels->lanes,
+                        levels->nodes); /* [node][lane] */
+    return dpari_mpi_trade_each(task, dealt, NULL, task->memory, n, n);
 }
 
-static void dpari_mpi_deal_land(dpari_mpi_task *t)
+static void dpari_mpi_deal_land(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count);
-    const int32_t n = t->ctx->comm.size;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(task->call.type, task->call.count);
+    const int32_t n = task->ctx->comm.size;
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_mpi_copy((char *)t->call.out + l->member[i] * piece,
-                       (const char *)t->memory + (n + i) * piece, piece);
+        dpari_mpi_copy((char *)task->call.out + levels->member[i] * piece,
+                       (const char *)task->memory + (n + i) * piece, piece);
     }
 }
 
@@ -2839,109 +2866,112 @@ typedef struct dpari_mpi_deals {
     int64_t *counts, *to; /* [ranks] and of what is received */
 } dpari_mpi_deals;
 
-static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *l, int32_t node)
+static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *levels, int32_t node)
 {
-    return l->begin[node + 1] - l->begin[node];
+    return levels->begin[node + 1] - levels->begin[node];
 }
 
 /* The place in `node` of the rank that carries what its ranks have for `rank`. */
-static int32_t dpari_mpi_carrier(const dpari_mpi_levels *l, int32_t node, int32_t rank)
+static int32_t dpari_mpi_carrier(const dpari_mpi_levels *levels, int32_t node, int32_t rank)
 {
-    return l->lane_of[rank] % dpari_mpi_deal_ranks(l, node);
+    return levels->lane_of[rank] % dpari_mpi_deal_ranks(levels, node);
 }
 
 /* The most ranks of other nodes that one rank of this node carries pieces for. */
-static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *l)
+static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *levels)
 {
-    const int32_t ranks = dpari_mpi_deal_ranks(l, l->node);
+    const int32_t ranks = dpari_mpi_deal_ranks(levels, levels->node);
     int32_t k, n = 0;
-    for (k = 0; k < l->nodes; k++) {
-        n += k == l->node ? 0 : (dpari_mpi_deal_ranks(l, k) - 1) / ranks + 1;
+    for (k = 0; k < levels->nodes; k++) {
+        n += k == levels->node ? 0 : (dpari_mpi_deal_ranks(levels, k) - 1) / ranks + 1;
     }
     return n;
 }
 
-/* Allocates the memory on the first call, and fills d with the places in it. Returns 0 without
- * memory. */
-static int32_t dpari_mpi_deals_of(dpari_mpi_task *t, dpari_mpi_deals *d)
+/* Allocates the memory on the first call, and fills `deals` with the places in it. Returns 0
+ * without memory. */
+static int32_t dpari_mpi_deals_of(dpari_mpi_task *task, dpari_mpi_deals *deals)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t n = t->ctx->comm.size;
-    const int64_t bytes = t->ctx->world->dealt[1];
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int32_t n = task->ctx->comm.size;
+    const int64_t bytes = task->ctx->world->dealt[1];
     int64_t other;
-    d->ranks = dpari_mpi_deal_ranks(l, l->node);
-    d->served = dpari_mpi_deal_served(l);
-    d->most = bytes / dpar_type_bytes(t->call.type);
-    d->room = dpari_least(DPARI_MPI_SLOT_MOST, DPARI_MPI_SLOT / d->ranks / 8 * 8);
-    d->slot = 8 * (1 + (int64_t)d->served) + d->room;
-    d->message = 8 + bytes;
-    other = n - d->ranks;
-    if (t->pieces == NULL) {
-        t->pieces = (int64_t *)malloc(((size_t)n * 2 + (size_t)d->ranks * 4) * sizeof *t->pieces);
+    deals->ranks = dpari_mpi_deal_ranks(levels, levels->node);
+    deals->served = dpari_mpi_deal_served(levels);
+    deals->most = bytes / dpar_type_bytes(task->call.type);
+    deals->room = dpari_least(DPARI_MPI_SLOT_MOST, DPARI_MPI_SLOT / deals->ranks / 8 * 8);
+    deals->slot = 8 * (1 + (int64_t)deals->served) + deals->room;
+    deals->message = 8 + bytes;
+    other = n - deals->ranks;
+    if (task->pieces == NULL) {
+        task->pieces =
+            (int64_t *)malloc(((size_t)n * 2 + (size_t)deals->ranks * 4) * sizeof *task->pieces);
     }
-    d->give =
-        (char *)dpari_mpi_scratch(t, 2 * d->ranks * d->slot + other * (bytes + d->message) +
-                                         (int64_t)d->served * d->ranks * (bytes + d->message));
-    if (t->pieces == NULL || d->give == NULL) {
+    deals->give = (char *)dpari_mpi_scratch(
+        task, 2 * deals->ranks * deals->slot + other * (bytes + deals->message) +
+                  (int64_t)deals->served * deals->ranks * (bytes + deals->message));
+    if (task->pieces == NULL || deals->give == NULL) {
         return 0;
     }
-    d->got = d->give + d->ranks * d->slot;
-    d->spill = d->got + d->ranks * d->slot;
-    d->spilt = d->spill + other * bytes;
-    d->out = d->spilt + (int64_t)d->served * d->ranks * bytes;
-    d->in = d->out + (int64_t)d->served * d->ranks * d->message;
-    d->begin_in = t->pieces;
-    d->begin_out = d->begin_in + n;
-    d->count = d->begin_out + n;
-    d->at = d->count + d->ranks;
-    d->counts = d->at + d->ranks;
-    d->to = d->counts + d->ranks;
+    deals->got = deals->give + deals->ranks * deals->slot;
+    deals->spill = deals->got + deals->ranks * deals->slot;
+    deals->spilt = deals->spill + other * bytes;
+    deals->out = deals->spilt + (int64_t)deals->served * deals->ranks * bytes;
+    deals->in = deals->out + (int64_t)deals->served * deals->ranks * deals->message;
+    deals->begin_in = task->pieces;
+    deals->begin_out = deals->begin_in + n;
+    deals->count = deals->begin_out + n;
+    deals->at = deals->count + deals->ranks;
+    deals->counts = deals->at + deals->ranks;
+    deals->to = deals->counts + deals->ranks;
     return 1;
 }
 
 /* The numbers at the beginning of slot i: 1 if some slot of its sender is too small, then counts.
  */
-static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *d, char *slots, int32_t i)
+static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *deals, char *slots, int32_t i)
 {
-    return (int64_t *)(void *)(slots + i * d->slot);
+    return (int64_t *)(void *)(slots + i * deals->slot);
 }
 
-static char *dpari_mpi_slot_pieces(const dpari_mpi_deals *d, char *slots, int32_t i)
+static char *dpari_mpi_slot_pieces(const dpari_mpi_deals *deals, char *slots, int32_t i)
 {
-    return slots + (i + 1) * d->slot - d->room;
+    return slots + (i + 1) * deals->slot - deals->room;
 }
 
 /* Bytes of a piece of n elements if it is small, otherwise 0. */
-static int64_t dpari_mpi_small_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int64_t n)
+static int64_t dpari_mpi_small_bytes(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                                     int64_t n)
 {
-    return n > d->most ? 0 : dpari_mpi_bytes(t->call.type, n);
+    return n > deals->most ? 0 : dpari_mpi_bytes(task->call.type, n);
 }
 
 /* Computes where the pieces that this rank sends, and those that it receives, begin. */
-static void dpari_mpi_deal_begins(const dpari_mpi_task *t, const dpari_mpi_deals *d)
+static void dpari_mpi_deal_begins(const dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     int64_t in = 0, out = 0;
     int32_t r;
-    for (r = 0; r < t->ctx->comm.size; r++) {
-        d->begin_in[r] = call->in_first != NULL ? call->in_first[r] : in;
-        d->begin_out[r] = call->out_first != NULL ? call->out_first[r] : out;
+    for (r = 0; r < task->ctx->comm.size; r++) {
+        deals->begin_in[r] = call->in_first != NULL ? call->in_first[r] : in;
+        deals->begin_out[r] = call->out_first != NULL ? call->out_first[r] : out;
         in += call->in_count[r];
         out += call->out_count[r];
     }
 }
 
 /* Copies the small pieces to `to`: those that the node's i-th rank carries from at[i] on. */
-static void dpari_mpi_deal_pack(const dpari_mpi_task *t, const dpari_mpi_deals *d, char *to,
+static void dpari_mpi_deal_pack(const dpari_mpi_task *task, const dpari_mpi_deals *deals, char *to,
                                 int64_t *at)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     int32_t r;
-    for (r = 0; r < t->ctx->comm.size; r++) {
-        if (l->node_of[r] != l->node) {
-            const int32_t i = dpari_mpi_carrier(l, l->node, r);
-            const int64_t bytes = dpari_mpi_small_bytes(t, d, t->call.in_count[r]);
-            dpari_mpi_copy(to + at[i], dpari_mpi_past(t->call.in, t->call.type, d->begin_in[r]),
+    for (r = 0; r < task->ctx->comm.size; r++) {
+        if (levels->node_of[r] != levels->node) {
+            const int32_t i = dpari_mpi_carrier(levels, levels->node, r);
+            const int64_t bytes = dpari_mpi_small_bytes(task, deals, task->call.in_count[r]);
+            dpari_mpi_copy(to + at[i],
+                           dpari_mpi_past(task->call.in, task->call.type, deals->begin_in[r]),
                            bytes);
             at[i] += bytes;
         }
@@ -2949,33 +2979,33 @@ static void dpari_mpi_deal_pack(const dpari_mpi_task *t, const dpari_mpi_deals *
 }
 
 /* Leg 0. */
-static int dpari_mpi_deal_slots(dpari_mpi_task *t)
+static int dpari_mpi_deal_slots(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
     dpar_call call;
     int32_t r, i, lacks = 0;
-    if (t->call.in == t->call.out) { /* not in the scratch memory, which the slots use */
-        t->aside = (char *)malloc((size_t)dpari_mpi_aside_bytes(t) + 1);
-        if (!dpari_mpi_set_aside(t, t->aside)) {
+    if (task->call.in == task->call.out) { /* not in the scratch memory, which the slots use */
+        task->aside = (char *)malloc((size_t)dpari_mpi_aside_bytes(task) + 1);
+        if (!dpari_mpi_set_aside(task, task->aside)) {
             return MPI_ERR_NO_MEM;
         }
     }
-    if (!dpari_mpi_deals_of(t, &d)) {
+    if (!dpari_mpi_deals_of(task, &d)) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_deal_begins(t, &d);
+    dpari_mpi_deal_begins(task, &d);
     for (i = 0; i < d.ranks; i++) { /* ranks that carry for fewer leave some counts unset */
         memset(dpari_mpi_slot_counts(&d, d.give, i), 0, (size_t)(d.slot - d.room));
     }
     memset(d.count, 0, (size_t)d.ranks * sizeof *d.count); /* bytes */
     memset(d.at, 0, (size_t)d.ranks * sizeof *d.at);       /* pieces */
-    for (r = 0; r < t->ctx->comm.size; r++) {
-        if (l->node_of[r] != l->node) {
-            i = dpari_mpi_carrier(l, l->node, r);
+    for (r = 0; r < task->ctx->comm.size; r++) {
+        if (levels->node_of[r] != levels->node) {
+            i = dpari_mpi_carrier(levels, levels->node, r);
             d.at[i]++;
-            dpari_mpi_slot_counts(&d, d.give, i)[d.at[i]] = t->call.in_count[r];
-            d.count[i] += dpari_mpi_small_bytes(t, &d, t->call.in_count[r]);
+            dpari_mpi_slot_counts(&d, d.give, i)[d.at[i]] = task->call.in_count[r];
+            d.count[i] += dpari_mpi_small_bytes(task, &d, task->call.in_count[r]);
         }
     }
     for (i = 0; i < d.ranks; i++) {
@@ -2986,123 +3016,129 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *t)
         d.at[i] = dpari_mpi_slot_pieces(&d, d.give, i) - d.give;
     }
     if (!lacks) {
-        dpari_mpi_deal_pack(t, &d, d.give, d.at);
+        dpari_mpi_deal_pack(task, &d, d.give, d.at);
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, d.give, d.got, d.slot);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, d.give, d.got, d.slot);
     call.type = DPAR_U8;
-    return dpari_mpi_post_inside(t, &call);
+    return dpari_mpi_post_inside(task, &call);
 }
 
 /* Bytes of the small pieces that this rank carries for the node's i-th rank. */
-static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t i)
+static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                                    int32_t i)
 {
-    const int64_t *counts = dpari_mpi_slot_counts(d, d->got, i) + 1;
+    const int64_t *counts = dpari_mpi_slot_counts(deals, deals->got, i) + 1;
     int64_t bytes = 0;
     int32_t j;
-    for (j = 0; j < d->served; j++) {
-        bytes += dpari_mpi_small_bytes(t, d, counts[j]);
+    for (j = 0; j < deals->served; j++) {
+        bytes += dpari_mpi_small_bytes(task, deals, counts[j]);
     }
     return bytes;
 }
 
 /* Leg 1. */
-static int dpari_mpi_deal_spill(dpari_mpi_task *t)
+static int dpari_mpi_deal_spill(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
     dpar_call call;
     int64_t at = 0, to = 0;
     int32_t r, i;
-    if (!dpari_mpi_deals_of(t, &d)) {
+    if (!dpari_mpi_deals_of(task, &d)) {
         return MPI_ERR_NO_MEM;
     }
     memset(d.count, 0, (size_t)d.ranks * sizeof *d.count);
     if (dpari_mpi_slot_counts(&d, d.give, 0)[0]) {
-        for (r = 0; r < t->ctx->comm.size; r++) {
-            if (l->node_of[r] != l->node) {
-                d.count[dpari_mpi_carrier(l, l->node, r)] +=
-                    dpari_mpi_small_bytes(t, &d, t->call.in_count[r]);
+        for (r = 0; r < task->ctx->comm.size; r++) {
+            if (levels->node_of[r] != levels->node) {
+                d.count[dpari_mpi_carrier(levels, levels->node, r)] +=
+                    dpari_mpi_small_bytes(task, &d, task->call.in_count[r]);
             }
         }
         for (i = 0; i < d.ranks; i++) {
             d.at[i] = at;
             at += d.count[i];
         }
-        dpari_mpi_deal_pack(t, &d, d.spill, d.at);
+        dpari_mpi_deal_pack(task, &d, d.spill, d.at);
     }
     for (i = 0, at = 0; i < d.ranks; i++) {
         d.at[i] = at;
         d.to[i] = to;
-        d.counts[i] = dpari_mpi_slot_counts(&d, d.got, i)[0] ? dpari_mpi_deal_bytes(t, &d, i) : 0;
+        d.counts[i] =
+            dpari_mpi_slot_counts(&d, d.got, i)[0] ? dpari_mpi_deal_bytes(task, &d, i) : 0;
         at += d.count[i];
         to += d.counts[i];
     }
-    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, d.spill, d.spilt, 0);
+    call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, d.spill, d.spilt, 0);
     call.type = DPAR_U8;
     call.variable_counts = 1;
     call.in_count = d.count;
     call.in_first = d.at;
     call.out_count = d.counts;
     call.out_first = d.to;
-    return dpari_mpi_post_inside(t, &call);
+    return dpari_mpi_post_inside(task, &call);
 }
 
-static int dpari_mpi_deal_tag(const dpari_mpi_task *t)
+static int dpari_mpi_deal_tag(const dpari_mpi_task *task)
 {
-    return DPARI_MPI_TAG_DEALT + (int)(t->sequence % DPARI_MPI_TAGS_DEALT);
+    return DPARI_MPI_TAG_DEALT + (int)(task->sequence % DPARI_MPI_TAGS_DEALT);
 }
 
 /* Bytes as a number of elements of the call's type. */
-static int64_t dpari_mpi_deal_elements(const dpari_mpi_task *t, int64_t bytes)
+static int64_t dpari_mpi_deal_elements(const dpari_mpi_task *task, int64_t bytes)
 {
-    return bytes / dpar_type_bytes(t->call.type);
+    return bytes / dpar_type_bytes(task->call.type);
 }
 
 /* True if this rank expects a message from `node`: another node whose pieces are not all large. */
-static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                                    int32_t node)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     int32_t k;
-    for (k = l->begin[node]; k < l->begin[node + 1]; k++) {
-        if (t->call.out_count[l->member[k]] <= d->most) {
-            return node != l->node;
+    for (k = levels->begin[node]; k < levels->begin[node + 1]; k++) {
+        if (task->call.out_count[levels->member[k]] <= deals->most) {
+            return node != levels->node;
         }
     }
     return 0;
 }
 
 /* Where the message of a node is received. */
-static char *dpari_mpi_deal_in(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+static char *dpari_mpi_deal_in(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                               int32_t node)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t before = l->begin[node] - (node > l->node ? d->ranks : 0);
-    return d->in + before * d->message;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int32_t before = levels->begin[node] - (node > levels->node ? deals->ranks : 0);
+    return deals->in + before * deals->message;
 }
 
-static int dpari_mpi_deal_receive(dpari_mpi_task *t, const dpari_mpi_deals *d)
+static int dpari_mpi_deal_receive(dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const dpar_call *call = &t->call;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const dpar_call *call = &task->call;
     int32_t node, k, code = MPI_SUCCESS;
-    for (node = 0; node < l->nodes && code == MPI_SUCCESS; node++) {
-        const int32_t ranks = dpari_mpi_deal_ranks(l, node);
-        if (node == l->node) {
+    for (node = 0; node < levels->nodes && code == MPI_SUCCESS; node++) {
+        const int32_t ranks = dpari_mpi_deal_ranks(levels, node);
+        if (node == levels->node) {
             continue;
         }
-        if (dpari_mpi_deal_comes(t, d, node)) {
+        if (dpari_mpi_deal_comes(task, deals, node)) {
             const int32_t from =
-                l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
-            code = dpari_mpi_recv_one(t, t->ctx->side, dpari_mpi_deal_tag(t), from,
-                                      dpari_mpi_deal_in(t, d, node),
-                                      dpari_mpi_deal_elements(t, ranks * d->message));
-            t->piece[t->requests - 1].whole = -1; /* its length follows from the counts in it */
+                levels->member[levels->begin[node] +
+                               dpari_mpi_carrier(levels, node, task->ctx->comm.rank)];
+            code = dpari_mpi_recv_one(task, task->ctx->side, dpari_mpi_deal_tag(task), from,
+                                      dpari_mpi_deal_in(task, deals, node),
+                                      dpari_mpi_deal_elements(task, ranks * deals->message));
+            task->piece[task->requests - 1].whole =
+                -1; /* its length follows from the counts in it */
         }
-        for (k = l->begin[node]; k < l->begin[node + 1] && code == MPI_SUCCESS; k++) {
-            const int32_t r = l->member[k];
-            if (call->out_count[r] > d->most) {
-                code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
-                                            dpari_mpi_at(call->out, call->type, d->begin_out[r]),
-                                            call->out_count[r]);
+        for (k = levels->begin[node]; k < levels->begin[node + 1] && code == MPI_SUCCESS; k++) {
+            const int32_t r = levels->member[k];
+            if (call->out_count[r] > deals->most) {
+                code = dpari_mpi_recv_piece(
+                    task, task->ctx->side, dpari_mpi_piece_tag(task), r,
+                    dpari_mpi_at(call->out, call->type, deals->begin_out[r]), call->out_count[r]);
             }
         }
     }
@@ -3110,53 +3146,54 @@ static int dpari_mpi_deal_receive(dpari_mpi_task *t, const dpari_mpi_deals *d)
 }
 
 /* Builds the message for the j-th rank that this one carries for. Returns its bytes, or 0 if none
- * is sent. d->at[i] is where, relative to give, the next piece of the node's i-th rank is; it
+ * is sent. deals->at[i] is where, relative to give, the next piece of the node's i-th rank is; it
  * advances. */
-static int64_t dpari_mpi_deal_message(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t j,
-                                      char *out)
+static int64_t dpari_mpi_deal_message(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                                      int32_t j, char *out)
 {
-    char *to = out + 8 * d->ranks;
+    char *to = out + 8 * deals->ranks;
     int32_t i, small = 0;
-    for (i = 0; i < d->ranks; i++) {
-        const int64_t n = dpari_mpi_slot_counts(d, d->got, i)[1 + j];
-        const int64_t bytes = dpari_mpi_small_bytes(t, d, n);
-        small |= n <= d->most;
+    for (i = 0; i < deals->ranks; i++) {
+        const int64_t n = dpari_mpi_slot_counts(deals, deals->got, i)[1 + j];
+        const int64_t bytes = dpari_mpi_small_bytes(task, deals, n);
+        small |= n <= deals->most;
         memcpy(out + 8 * i, &n, 8);
-        dpari_mpi_copy(to, d->give + d->at[i], bytes);
+        dpari_mpi_copy(to, deals->give + deals->at[i], bytes);
         to += bytes;
-        d->at[i] += bytes;
+        deals->at[i] += bytes;
     }
     return small ? to - out : 0;
 }
 
-static int dpari_mpi_deal_send(dpari_mpi_task *t, const dpari_mpi_deals *d)
+static int dpari_mpi_deal_send(dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const dpar_call *call = &t->call;
-    char *out = d->out;
-    int64_t spilt = d->spilt - d->give;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const dpar_call *call = &task->call;
+    char *out = deals->out;
+    int64_t spilt = deals->spilt - deals->give;
     int32_t r, i, j = 0, code = MPI_SUCCESS;
-    for (i = 0; i < d->ranks; i++) {
-        const int32_t lacks = dpari_mpi_slot_counts(d, d->got, i)[0] != 0;
-        d->at[i] = lacks ? spilt : dpari_mpi_slot_pieces(d, d->got, i) - d->give;
-        spilt += lacks ? dpari_mpi_deal_bytes(t, d, i) : 0;
+    for (i = 0; i < deals->ranks; i++) {
+        const int32_t lacks = dpari_mpi_slot_counts(deals, deals->got, i)[0] != 0;
+        deals->at[i] = lacks ? spilt : dpari_mpi_slot_pieces(deals, deals->got, i) - deals->give;
+        spilt += lacks ? dpari_mpi_deal_bytes(task, deals, i) : 0;
     }
-    for (r = 0; r < t->ctx->comm.size && code == MPI_SUCCESS; r++) {
-        if (l->node_of[r] == l->node) {
+    for (r = 0; r < task->ctx->comm.size && code == MPI_SUCCESS; r++) {
+        if (levels->node_of[r] == levels->node) {
             continue;
         }
-        if (l->member[l->begin[l->node] + dpari_mpi_carrier(l, l->node, r)] == t->ctx->comm.rank) {
-            const int64_t bytes = dpari_mpi_deal_message(t, d, j, out);
+        if (levels->member[levels->begin[levels->node] +
+                           dpari_mpi_carrier(levels, levels->node, r)] == task->ctx->comm.rank) {
+            const int64_t bytes = dpari_mpi_deal_message(task, deals, j, out);
             if (bytes > 0) {
-                code = dpari_mpi_send_one(t, t->ctx->side, dpari_mpi_deal_tag(t), r, out,
-                                          dpari_mpi_deal_elements(t, bytes));
+                code = dpari_mpi_send_one(task, task->ctx->side, dpari_mpi_deal_tag(task), r, out,
+                                          dpari_mpi_deal_elements(task, bytes));
             }
-            out += d->ranks * d->message;
+            out += deals->ranks * deals->message;
             j++;
         }
-        if (call->in_count[r] > d->most && code == MPI_SUCCESS) {
-            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
-                                        dpari_mpi_past(call->in, call->type, d->begin_in[r]),
+        if (call->in_count[r] > deals->most && code == MPI_SUCCESS) {
+            code = dpari_mpi_send_piece(task, task->ctx->side, dpari_mpi_piece_tag(task), r,
+                                        dpari_mpi_past(call->in, call->type, deals->begin_in[r]),
                                         call->in_count[r]);
         }
     }
@@ -3164,149 +3201,156 @@ static int dpari_mpi_deal_send(dpari_mpi_task *t, const dpari_mpi_deals *d)
 }
 
 /* Exchanges the pieces that stay in the node. */
-static int dpari_mpi_deal_stay(dpari_mpi_task *t, const dpari_mpi_deals *d)
+static int dpari_mpi_deal_stay(dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    dpar_call call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, t->call.in, t->call.out, 0);
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    dpar_call call =
+        dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, task->call.in, task->call.out, 0);
     int32_t i;
-    for (i = 0; i < d->ranks; i++) {
-        const int32_t r = l->member[l->begin[l->node] + i];
-        d->count[i] = t->call.in_count[r];
-        d->at[i] = d->begin_in[r];
-        d->counts[i] = t->call.out_count[r];
-        d->to[i] = d->begin_out[r];
+    for (i = 0; i < deals->ranks; i++) {
+        const int32_t r = levels->member[levels->begin[levels->node] + i];
+        deals->count[i] = task->call.in_count[r];
+        deals->at[i] = deals->begin_in[r];
+        deals->counts[i] = task->call.out_count[r];
+        deals->to[i] = deals->begin_out[r];
     }
     call.variable_counts = 1;
-    call.in_count = d->count;
-    call.in_first = d->at;
-    call.out_count = d->counts;
-    call.out_first = d->to;
-    return dpari_mpi_post_inside(t, &call);
+    call.in_count = deals->count;
+    call.in_first = deals->at;
+    call.out_count = deals->counts;
+    call.out_first = deals->to;
+    return dpari_mpi_post_inside(task, &call);
 }
 
-static int dpari_mpi_deals_step(dpari_mpi_task *t)
+static int dpari_mpi_deals_step(dpari_mpi_task *task)
 {
     dpari_mpi_deals d;
     int code;
-    if (t->leg < 2) {
-        return t->leg == 0 ? dpari_mpi_deal_slots(t) : dpari_mpi_deal_spill(t);
+    if (task->leg < 2) {
+        return task->leg == 0 ? dpari_mpi_deal_slots(task) : dpari_mpi_deal_spill(task);
     }
-    t->last = 1;
-    if (!dpari_mpi_deals_of(t, &d) || !dpari_mpi_reserve(t, 3 * (t->ctx->comm.size - d.ranks))) {
+    task->last = 1;
+    if (!dpari_mpi_deals_of(task, &d) ||
+        !dpari_mpi_reserve(task, 3 * (task->ctx->comm.size - d.ranks))) {
         return MPI_ERR_NO_MEM;
     }
-    code = dpari_mpi_deal_receive(t, &d);
+    code = dpari_mpi_deal_receive(task, &d);
     if (code == MPI_SUCCESS) {
-        code = dpari_mpi_deal_send(t, &d);
+        code = dpari_mpi_deal_send(task, &d);
     }
-    return code == MPI_SUCCESS ? dpari_mpi_deal_stay(t, &d) : code;
+    return code == MPI_SUCCESS ? dpari_mpi_deal_stay(task, &d) : code;
 }
 
 /* Compares the counts in the message of a node with those that this rank expects, and copies its
  * pieces to their places if all agree. */
-static void dpari_mpi_deal_take(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node,
+static void dpari_mpi_deal_take(dpari_mpi_task *task, const dpari_mpi_deals *deals, int32_t node,
                                 const char *in)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t ranks = dpari_mpi_deal_ranks(l, node), *member = l->member + l->begin[node];
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int32_t ranks = dpari_mpi_deal_ranks(levels, node),
+                  *member = levels->member + levels->begin[node];
     const char *from = in + 8 * ranks;
     int32_t i;
     for (i = 0; i < ranks; i++) {
         int64_t n;
         memcpy(&n, in + 8 * i, 8);
-        if (n != t->call.out_count[member[i]]) {
-            dpari_mpi_mismatch(t, member[i], n, t->call.out_count[member[i]]);
+        if (n != task->call.out_count[member[i]]) {
+            dpari_mpi_mismatch(task, member[i], n, task->call.out_count[member[i]]);
             return;
         }
     }
     for (i = 0; i < ranks; i++) {
-        const int64_t bytes = dpari_mpi_small_bytes(t, d, t->call.out_count[member[i]]);
-        dpari_mpi_copy(dpari_mpi_at(t->call.out, t->call.type, d->begin_out[member[i]]), from,
-                       bytes);
+        const int64_t bytes = dpari_mpi_small_bytes(task, deals, task->call.out_count[member[i]]);
+        dpari_mpi_copy(dpari_mpi_at(task->call.out, task->call.type, deals->begin_out[member[i]]),
+                       from, bytes);
         from += bytes;
     }
 }
 
-static void dpari_mpi_deals_land(dpari_mpi_task *t)
+static void dpari_mpi_deals_land(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
     int32_t i, spills = 0;
-    (void)dpari_mpi_deals_of(t, &d); /* cannot fail: the memory exists already */
-    if (t->leg == 0) {
+    (void)dpari_mpi_deals_of(task, &d); /* cannot fail: the memory exists already */
+    if (task->leg == 0) {
         for (i = 0; i < d.ranks; i++) {
             spills |= dpari_mpi_slot_counts(&d, d.got, i)[0] != 0;
         }
-        t->leg = spills ? 1 : 2;
+        task->leg = spills ? 1 : 2;
         return;
     }
-    if (t->leg == 1) {
-        t->leg = 2;
+    if (task->leg == 1) {
+        task->leg = 2;
         return;
     }
-    for (i = 0; i < l->nodes && t->ctx->comm.status >= 0; i++) {
-        if (dpari_mpi_deal_comes(t, &d, i)) {
-            dpari_mpi_deal_take(t, &d, i, dpari_mpi_deal_in(t, &d, i));
+    for (i = 0; i < levels->nodes && task->ctx->comm.status >= 0; i++) {
+        if (dpari_mpi_deal_comes(task, &d, i)) {
+            dpari_mpi_deal_take(task, &d, i, dpari_mpi_deal_in(task, &d, i));
         }
     }
 }
 
 /* Breaks the communicator if a large piece has arrived from rank r, whose piece should be small. */
-static void dpari_mpi_deal_probe_large(dpari_mpi_task *t, int32_t r)
+static void dpari_mpi_deal_probe_large(dpari_mpi_task *task, int32_t r)
 {
     MPI_Status status;
     MPI_Count n = 0;
     int there = 0;
-    if (MPI_Iprobe(r, dpari_mpi_piece_tag(t), t->ctx->side, &there, &status) == MPI_SUCCESS &&
+    if (MPI_Iprobe(r, dpari_mpi_piece_tag(task), task->ctx->side, &there, &status) == MPI_SUCCESS &&
         there) {
-        MPI_Get_elements_x(&status, dpari_mpi_by_bytes(dpar_type_bytes(t->call.type)), &n);
-        dpari_mpi_mismatch(t, r, (int64_t)n, t->call.out_count[r]);
+        MPI_Get_elements_x(&status, dpari_mpi_by_bytes(dpar_type_bytes(task->call.type)), &n);
+        dpari_mpi_mismatch(task, r, (int64_t)n, task->call.out_count[r]);
     }
 }
 
 /* Receives and compares a message of a node from which none is expected. */
-static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+static void dpari_mpi_deal_probe_node(dpari_mpi_task *task, const dpari_mpi_deals *deals,
+                                      int32_t node)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int bytes = (int)(dpari_mpi_deal_ranks(l, node) * d->message);
-    const int32_t from = l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
-    char *in = dpari_mpi_deal_in(t, d, node);
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const int bytes = (int)(dpari_mpi_deal_ranks(levels, node) * deals->message);
+    const int32_t from =
+        levels->member[levels->begin[node] + dpari_mpi_carrier(levels, node, task->ctx->comm.rank)];
+    char *in = dpari_mpi_deal_in(task, deals, node);
     int there = 0;
-    if (MPI_Iprobe(from, dpari_mpi_deal_tag(t), t->ctx->side, &there, MPI_STATUS_IGNORE) ==
+    if (MPI_Iprobe(from, dpari_mpi_deal_tag(task), task->ctx->side, &there, MPI_STATUS_IGNORE) ==
             MPI_SUCCESS &&
         there &&
-        MPI_Recv(in, bytes, MPI_BYTE, from, dpari_mpi_deal_tag(t), t->ctx->side,
+        MPI_Recv(in, bytes, MPI_BYTE, from, dpari_mpi_deal_tag(task), task->ctx->side,
                  MPI_STATUS_IGNORE) == MPI_SUCCESS) {
-        dpari_mpi_deal_take(t, d, node, in);
+        dpari_mpi_deal_take(task, deals, node, in);
     }
 }
 
 /* Called in a long wait, because with different counts on another node the expected messages may
  * never arrive. Compares the messages that have arrived, and looks for those that should not. */
-static void dpari_mpi_deal_compare(dpari_mpi_task *t)
+static void dpari_mpi_deal_compare(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
     int32_t i;
-    if (t->leg < 2 || !dpari_mpi_deals_of(t, &d)) {
+    if (task->leg < 2 || !dpari_mpi_deals_of(task, &d)) {
         return;
     }
-    for (i = 0; i < t->requests && t->ctx->comm.status >= 0; i++) {
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
         int done = 0;
-        if (t->piece[i].whole < 0 && /* testing a request again that is done already is allowed */
-            MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
-            const int32_t node = l->node_of[t->piece[i].peer];
-            dpari_mpi_deal_take(t, &d, node, dpari_mpi_deal_in(t, &d, node));
+        if (task->piece[i].whole <
+                0 && /* testing a request again that is done already is allowed */
+            MPI_Test(&task->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+            done) {
+            const int32_t node = levels->node_of[task->piece[i].peer];
+            dpari_mpi_deal_take(task, &d, node, dpari_mpi_deal_in(task, &d, node));
         }
     }
-    for (i = 0; i < t->ctx->comm.size && t->ctx->comm.status >= 0; i++) {
-        if (l->node_of[i] != l->node && t->call.out_count[i] <= d.most) {
-            dpari_mpi_deal_probe_large(t, i);
+    for (i = 0; i < task->ctx->comm.size && task->ctx->comm.status >= 0; i++) {
+        if (levels->node_of[i] != levels->node && task->call.out_count[i] <= d.most) {
+            dpari_mpi_deal_probe_large(task, i);
         }
     }
-    for (i = 0; i < l->nodes && t->ctx->comm.status >= 0; i++) {
-        if (i != l->node && !dpari_mpi_deal_comes(t, &d, i)) {
-            dpari_mpi_deal_probe_node(t, &d, i);
+    for (i = 0; i < levels->nodes && task->ctx->comm.status >= 0; i++) {
+        if (i != levels->node && !dpari_mpi_deal_comes(task, &d, i)) {
+            dpari_mpi_deal_probe_node(task, &d, i);
         }
     }
 }
@@ -3316,211 +3360,217 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *t)
  * FIRST has one leg for each node: this node's ranks add up the pieces of that node, one for each
  * lane. BETWEEN sends each sum to its node, where the sums of all nodes are added. */
 
-static int dpari_mpi_scatter_inside(dpari_mpi_task *t)
+static int dpari_mpi_scatter_inside(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const dpar_call *of = &t->call;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const dpar_call *of = &task->call;
     dpar_call call;
-    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(of->type, of->count * 2 * l->nodes));
+    void *x = dpari_mpi_scratch(task, dpari_mpi_bytes(of->type, of->count * 2 * levels->nodes));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(
-        t, DPAR_CALL_REDUCE_SCATTER, dpari_mpi_past(of->in, of->type, l->begin[t->leg] * of->count),
-        dpari_mpi_at(x, of->type, (l->nodes + t->leg) * of->count), of->count);
-    t->leg++;
-    return dpari_mpi_post_inside(t, &call);
+        task, DPAR_CALL_REDUCE_SCATTER,
+        dpari_mpi_past(of->in, of->type, levels->begin[task->leg] * of->count),
+        dpari_mpi_at(x, of->type, (levels->nodes + task->leg) * of->count), of->count);
+    task->leg++;
+    return dpari_mpi_post_inside(task, &call);
 }
 
-static int dpari_mpi_scatter_between(dpari_mpi_task *t)
+static int dpari_mpi_scatter_between(dpari_mpi_task *task)
 {
-    const int64_t n = t->call.count;
-    const void *from = dpari_mpi_past(t->memory, t->call.type, t->ranks * n);
-    t->last = 1;
-    return dpari_mpi_trade_each(t, t->memory, NULL, from, n, n);
+    const int64_t n = task->call.count;
+    const void *from = dpari_mpi_past(task->memory, task->call.type, task->ranks * n);
+    task->last = 1;
+    return dpari_mpi_trade_each(task, task->memory, NULL, from, n, n);
 }
 
-static void dpari_mpi_scatter_between_land(dpari_mpi_task *t)
+static void dpari_mpi_scatter_between_land(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    dpari_mpi_reduce_rows(t, call->out, call->count, call->count);
+    const dpar_call *call = &task->call;
+    dpari_mpi_reduce_rows(task, call->out, call->count, call->count);
     if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(call->type, call->out, call->count, t->ctx->comm.size);
+        dpari_mpi_divide(call->type, call->out, call->count, task->ctx->comm.size);
     }
 }
 
 /* ---- the three steps ---- */
 
-static int dpari_mpi_level_first(dpari_mpi_task *t)
+static int dpari_mpi_level_first(dpari_mpi_task *task)
 {
-    switch (t->call.kind) {
-    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(t);
-    case DPAR_CALL_ALL_REDUCE: return dpari_mpi_sum_inside(t);
-    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_inside(t);
-    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_inside(t);
-    case DPAR_CALL_ALL_TO_ALL: return dpari_mpi_deal_inside(t);
+    switch (task->call.kind) {
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
+    case DPAR_CALL_ALL_REDUCE: return dpari_mpi_sum_inside(task);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_inside(task);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_inside(task);
+    case DPAR_CALL_ALL_TO_ALL: return dpari_mpi_deal_inside(task);
     default: return MPI_SUCCESS;
     }
 }
 
-static int dpari_mpi_level_between(dpari_mpi_task *t)
+static int dpari_mpi_level_between(dpari_mpi_task *task)
 {
-    switch (t->call.kind) {
-    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_between(t);
+    switch (task->call.kind) {
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_between(task);
     case DPAR_CALL_ALL_TO_ALL:
-        return t->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(t) : dpari_mpi_all_between(t);
-    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_between(t);
-    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_between(t);
-    default: return dpari_mpi_sum_between(t);
+        return task->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(task)
+                                              : dpari_mpi_all_between(task);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_between(task);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_between(task);
+    default: return dpari_mpi_sum_between(task);
     }
 }
 
-static int dpari_mpi_level_last(dpari_mpi_task *t)
+static int dpari_mpi_level_last(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    t->last = 1;
-    if (t->path == DPARI_MPI_TRADES) {
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    task->last = 1;
+    if (task->path == DPARI_MPI_TRADES) {
         return MPI_SUCCESS;
     }
-    switch (t->call.kind) {
-    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(t);
-    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(t);
+    switch (task->call.kind) {
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(task);
     case DPAR_CALL_BROADCAST:
-        if (l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)) {
+        if (levels->node_of[task->call.root] == levels->node && !dpari_mpi_root_sends(task)) {
             return MPI_SUCCESS; /* FIRST has distributed it in the root's node */
         }
-        return dpari_mpi_join_parts(t);
+        return dpari_mpi_join_parts(task);
     case DPAR_CALL_ALL_TO_ALL:
     case DPAR_CALL_REDUCE_SCATTER: return MPI_SUCCESS;
-    default: return dpari_mpi_join_parts(t);
+    default: return dpari_mpi_join_parts(task);
     }
 }
 
 /* Sets what this rank sends between nodes: its part of an all-reduce or broadcast, one number of a
  * barrier, otherwise pieces. */
-static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
+static void dpari_mpi_level_begin_between(dpari_mpi_task *task)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    int64_t n = t->call.count;
-    void *part = t->call.out;
-    if (t->call.kind == DPAR_CALL_ALL_REDUCE || t->call.kind == DPAR_CALL_BROADCAST) {
-        part = dpari_mpi_part(t, &n);
-    } else if (t->call.kind == DPAR_CALL_BARRIER) {
-        t->call.type = DPAR_I64;
-        part = t->check;
-        n = dpari_mpi_lane(t) == 0;
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    int64_t n = task->call.count;
+    void *part = task->call.out;
+    if (task->call.kind == DPAR_CALL_ALL_REDUCE || task->call.kind == DPAR_CALL_BROADCAST) {
+        part = dpari_mpi_part(task, &n);
+    } else if (task->call.kind == DPAR_CALL_BARRIER) {
+        task->call.type = DPAR_I64;
+        part = task->check;
+        n = dpari_mpi_lane(task) == 0;
     }
-    if (t->path == DPARI_MPI_LEVELS) {
-        dpari_mpi_among(t, l->lane, l->nodes, l->node, part, part, n);
+    if (task->path == DPARI_MPI_LEVELS) {
+        dpari_mpi_among(task, levels->lane, levels->nodes, levels->node, part, part, n);
     } else {
-        dpari_mpi_among(t, NULL, t->ctx->comm.size, t->ctx->comm.rank, part, part, n);
+        dpari_mpi_among(task, NULL, task->ctx->comm.size, task->ctx->comm.rank, part, part, n);
     }
 }
 
 /* The number of legs of FIRST. */
-static int32_t dpari_mpi_legs(const dpari_mpi_task *t)
+static int32_t dpari_mpi_legs(const dpari_mpi_task *task)
 {
-    if (t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_CALL_ALL_GATHER ||
-        dpari_mpi_root_sends(t)) {
+    if (task->path == DPARI_MPI_TRADES || task->call.kind == DPAR_CALL_ALL_GATHER ||
+        dpari_mpi_root_sends(task)) {
         return 0;
     }
-    return t->call.kind == DPAR_CALL_REDUCE_SCATTER ? t->ctx->level.nodes : 1;
+    return task->call.kind == DPAR_CALL_REDUCE_SCATTER ? task->ctx->level.nodes : 1;
 }
 
-static int dpari_mpi_levels_step(dpari_mpi_task *t)
+static int dpari_mpi_levels_step(dpari_mpi_task *task)
 {
     int code;
-    if (t->level == DPARI_MPI_FIRST && t->leg < dpari_mpi_legs(t)) {
-        t->leg += t->call.kind != DPAR_CALL_REDUCE_SCATTER;
-        if (t->call.kind == DPAR_CALL_ALL_REDUCE && dpari_mpi_is_half(t->call.type) &&
-            !dpari_mpi_take_wide(t)) {
+    if (task->level == DPARI_MPI_FIRST && task->leg < dpari_mpi_legs(task)) {
+        task->leg += task->call.kind != DPAR_CALL_REDUCE_SCATTER;
+        if (task->call.kind == DPAR_CALL_ALL_REDUCE && dpari_mpi_is_half(task->call.type) &&
+            !dpari_mpi_take_wide(task)) {
             return MPI_ERR_NO_MEM;
         }
-        return dpari_mpi_level_first(t);
+        return dpari_mpi_level_first(task);
     }
-    if (t->level == DPARI_MPI_FIRST) {
-        t->level = DPARI_MPI_BETWEEN;
-        t->leg = 0;
-        dpari_mpi_level_begin_between(t);
-        t->ended = t->elements == 0; /* this rank carries nothing */
+    if (task->level == DPARI_MPI_FIRST) {
+        task->level = DPARI_MPI_BETWEEN;
+        task->leg = 0;
+        dpari_mpi_level_begin_between(task);
+        task->ended = task->elements == 0; /* this rank carries nothing */
     }
-    if (t->level == DPARI_MPI_BETWEEN && !t->ended) {
-        code = dpari_mpi_level_between(t);
-        t->ended = t->last;
-        t->last = 0;
+    if (task->level == DPARI_MPI_BETWEEN && !task->ended) {
+        code = dpari_mpi_level_between(task);
+        task->ended = task->last;
+        task->last = 0;
         return code;
     }
-    t->level = DPARI_MPI_LAST;
-    return dpari_mpi_level_last(t);
+    task->level = DPARI_MPI_LAST;
+    return dpari_mpi_level_last(task);
 }
 
-static void dpari_mpi_levels_land(dpari_mpi_task *t)
+static void dpari_mpi_levels_land(dpari_mpi_task *task)
 {
-    if (t->level == DPARI_MPI_LAST && t->half) {
-        dpari_mpi_narrow(t->half, t->half_out, t->call.out, t->call.count);
+    if (task->level == DPARI_MPI_LAST && task->half) {
+        dpari_mpi_narrow(task->half, task->half_out, task->call.out, task->call.count);
     }
-    if (t->level != DPARI_MPI_BETWEEN) {
+    if (task->level != DPARI_MPI_BETWEEN) {
         return;
     }
-    switch (t->call.kind) {
+    switch (task->call.kind) {
     case DPAR_CALL_ALL_GATHER: break;
     case DPAR_CALL_ALL_TO_ALL:
-        if (t->path == DPARI_MPI_LEVELS) {
-            dpari_mpi_deal_land(t);
+        if (task->path == DPARI_MPI_LEVELS) {
+            dpari_mpi_deal_land(task);
         }
         break;
-    case DPAR_CALL_BROADCAST: t->round++; break;
-    case DPAR_CALL_REDUCE_SCATTER: dpari_mpi_scatter_between_land(t); break;
-    default: dpari_mpi_sum_between_land(t); break;
+    case DPAR_CALL_BROADCAST: task->round++; break;
+    case DPAR_CALL_REDUCE_SCATTER: dpari_mpi_scatter_between_land(task); break;
+    default: dpari_mpi_sum_between_land(task); break;
     }
 }
 
 /* True if an operation with pieces of so many bytes uses messages from each rank to each other. */
-static int32_t dpari_mpi_direct(const dpari_mpi_ctx *c, int64_t piece)
+static int32_t dpari_mpi_direct(const dpari_mpi_ctx *context, int64_t piece)
 {
-    return !c->options.blocking && (c->comm.size <= DPARI_MPI_DIRECT ||
-                                    (c->comm.size <= DPARI_MPI_TRADED && piece >= DPARI_MPI_WORTH));
+    return !context->options.blocking &&
+           (context->comm.size <= DPARI_MPI_DIRECT ||
+            (context->comm.size <= DPARI_MPI_TRADED && piece >= DPARI_MPI_WORTH));
 }
 
 /* True if the call is run by nodes (DPARI_MPI_LEVELS). */
-static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
+static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *context, const dpar_call *call)
 {
-    const dpari_mpi_levels *l = &c->level;
+    const dpari_mpi_levels *levels = &context->level;
     const int32_t reduces = dpari_kind_reduces(call->kind);
     const int32_t half = reduces && dpari_mpi_is_half(call->type);
-    if (l->inside == NULL || call->variable_counts || (reduces && c->options.rank_order) ||
+    if (levels->inside == NULL || call->variable_counts ||
+        (reduces && context->options.rank_order) ||
         (half && (call->kind != DPAR_CALL_ALL_REDUCE ||
                   dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
         return 0; /* large sums of 16-bit floats: in rank order half the bytes are sent */
     }
     return call->kind == DPAR_CALL_BARRIER || call->kind == DPAR_CALL_ALL_REDUCE ||
-           call->kind == DPAR_CALL_BROADCAST || (call->kind == DPAR_CALL_ALL_GATHER && l->even) ||
-           (call->kind == DPAR_CALL_ALL_TO_ALL && l->even &&
-            dpari_mpi_bytes(call->type, call->count) <= c->world->dealt[0]) ||
-           (call->kind == DPAR_CALL_REDUCE_SCATTER && l->even && l->in_order);
+           call->kind == DPAR_CALL_BROADCAST ||
+           (call->kind == DPAR_CALL_ALL_GATHER && levels->even) ||
+           (call->kind == DPAR_CALL_ALL_TO_ALL && levels->even &&
+            dpari_mpi_bytes(call->type, call->count) <= context->world->dealt[0]) ||
+           (call->kind == DPAR_CALL_REDUCE_SCATTER && levels->even && levels->in_order);
 }
 
 /* True if this engine's own messages carry a barrier or a call that moves data, rather than MPI's
  * operation, which is slow when it is posted. */
-static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call)
+static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *context, const dpar_call *call)
 {
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count);
-    const int32_t few = c->comm.size <= DPARI_MPI_DIRECT;
-    if (c->options.blocking || call->variable_counts) {
+    const int32_t few = context->comm.size <= DPARI_MPI_DIRECT;
+    if (context->options.blocking || call->variable_counts) {
         return 0;
     }
     return call->kind == DPAR_CALL_BARRIER ||
            (call->kind == DPAR_CALL_BROADCAST && (few || bytes < DPARI_MPI_LANES)) ||
-           (call->kind == DPAR_CALL_ALL_GATHER && dpari_mpi_direct(c, bytes)) ||
-           (call->kind == DPAR_CALL_ALL_TO_ALL && dpari_mpi_direct(c, bytes));
+           (call->kind == DPAR_CALL_ALL_GATHER && dpari_mpi_direct(context, bytes)) ||
+           (call->kind == DPAR_CALL_ALL_TO_ALL && dpari_mpi_direct(context, bytes));
 }
 
 /* True if the call needs only this node's memory. */
-static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *c, const dpar_call *call)
+static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *context, const dpar_call *call)
 {
-    const dpari_mpi_levels *l = &c->level;
-    return l->inside != NULL &&
-           (l->nodes == 1 || (dpari_kind_sends(call->kind) && l->node_of[call->root] == l->node));
+    const dpari_mpi_levels *levels = &context->level;
+    return levels->inside != NULL &&
+           (levels->nodes == 1 ||
+            (dpari_kind_sends(call->kind) && levels->node_of[call->root] == levels->node));
 }
 
 /* ==== check = 1 ==== */
@@ -3543,48 +3593,48 @@ static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
     return (int64_t)(h >> 2);
 }
 
-static int dpari_mpi_check(dpari_mpi_task *t)
+static int dpari_mpi_check(dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
+    const dpar_call *call = &task->call;
     int32_t i;
-    t->check[0] = call->kind;
-    t->check[1] = call->type;
-    t->check[2] = call->op;
-    t->check[3] = call->root;
-    t->check[4] = call->variable_counts ? 0 : call->count;
-    t->check[5] = dpari_mpi_pieces_hash(call, t->ctx->comm.size);
-    t->check[6] = dpari_tag_compared(call->tag);
+    task->check[0] = call->kind;
+    task->check[1] = call->type;
+    task->check[2] = call->op;
+    task->check[3] = call->root;
+    task->check[4] = call->variable_counts ? 0 : call->count;
+    task->check[5] = dpari_mpi_pieces_hash(call, task->ctx->comm.size);
+    task->check[6] = dpari_tag_compared(call->tag);
     for (i = 0; i < 7; i++) {
-        t->check[7 + i] = -t->check[i];
+        task->check[7 + i] = -task->check[i];
     }
-    return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, t->check, 14, MPI_INT64_T,
-                        MPI_MAX, t->ctx->side);
+    return DPARI_MPI_DO(task, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, task->check, 14,
+                        MPI_INT64_T, MPI_MAX, task->ctx->side);
 }
 
-static int32_t dpari_mpi_agrees(const dpari_mpi_task *t)
+static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
 {
     int32_t i, same = 1;
     for (i = 0; i < 7; i++) {
-        same = same && t->check[i] == -t->check[7 + i];
+        same = same && task->check[i] == -task->check[7 + i];
     }
     return same;
 }
 
 /* All ranks know by now that their calls differ. Each sends its call to all, for the message. */
-static int dpari_mpi_ask_all(dpari_mpi_task *t)
+static int dpari_mpi_ask_all(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = t->ctx;
+    dpari_mpi_ctx *context = task->ctx;
     dpari_mpi_record *mine;
     int bytes = (int)sizeof(dpari_mpi_record);
-    t->calls = (dpari_mpi_record *)calloc((size_t)c->comm.size, sizeof *t->calls);
-    if (t->calls == NULL) {
+    task->calls = (dpari_mpi_record *)calloc((size_t)context->comm.size, sizeof *task->calls);
+    if (task->calls == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    mine = &t->calls[c->comm.rank];
-    *mine = dpari_mpi_record_of(t);
-    mine->state = (int32_t)(dpari_mpi_pieces_hash(&t->call, c->comm.size) & 0x7fffffff);
-    return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE, t->calls,
-                        bytes, MPI_BYTE, c->side);
+    mine = &task->calls[context->comm.rank];
+    *mine = dpari_mpi_record_of(task);
+    mine->state = (int32_t)(dpari_mpi_pieces_hash(&task->call, context->comm.size) & 0x7fffffff);
+    return DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE,
+                        task->calls, bytes, MPI_BYTE, context->side);
 }
 
 static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_record *b)
@@ -3594,46 +3644,47 @@ static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_re
 }
 
 /* Breaks the communicator with a message that names rank 0's call and the first other one. */
-static void dpari_mpi_disagree(dpari_mpi_task *t)
+static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
-    const dpari_mpi_record *a = t->calls;
+    const dpari_mpi_record *a = task->calls;
     int32_t r = 1;
     dpar_why why;
     dpar_text s;
-    while (r + 1 < t->ctx->comm.size && dpari_mpi_same_call(a, &t->calls[r])) {
+    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
         r++;
     }
     dpar_text_init(&s, why.text, sizeof why.text);
-    dpari_mpi_put_calls(&s, t->ctx, 0, a, r, &t->calls[r]);
-    if (a->state != t->calls[r].state) {
+    dpari_mpi_put_calls(&s, task->ctx, 0, a, r, &task->calls[r]);
+    if (a->state != task->calls[r].state) {
         dpar_text_put(&s, ", with different counts of the pieces");
     }
-    dpari_mpi_break(t->ctx, DPAR_E_MISMATCH, why.text, 0);
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 0);
 }
 
 /* ==== progress ==== */
 
 /* The path of a call. It has to be the same on all ranks, so that it depends only on values that
  * all ranks share. */
-static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
+static int32_t dpari_mpi_choose(const dpari_mpi_ctx *context, const dpar_call *call)
 {
-    int32_t half = dpari_mpi_is_half(call->type), n = c->comm.size;
-    int32_t ordered = c->options.rank_order || (half && n <= DPARI_MPI_EXCHANGED);
+    int32_t half = dpari_mpi_is_half(call->type), n = context->comm.size;
+    int32_t ordered = context->options.rank_order || (half && n <= DPARI_MPI_EXCHANGED);
     int32_t bytes = dpar_type_bytes(call->type);
-    if (dpari_mpi_is_within(c, call)) {
+    if (dpari_mpi_is_within(context, call)) {
         return DPARI_MPI_WITHIN;
     }
     if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
     }
-    if (call->kind == DPAR_CALL_ALL_TO_ALL && call->variable_counts && c->level.inside != NULL &&
-        c->level.lanes > 1 && c->world->dealt[1] >= 0) {
+    if (call->kind == DPAR_CALL_ALL_TO_ALL && call->variable_counts &&
+        context->level.inside != NULL && context->level.lanes > 1 &&
+        context->world->dealt[1] >= 0) {
         return DPARI_MPI_DEALS;
     }
-    if (dpari_mpi_by_nodes(c, call)) {
+    if (dpari_mpi_by_nodes(context, call)) {
         return DPARI_MPI_LEVELS;
     }
-    if (dpari_mpi_by_trades(c, call)) {
+    if (dpari_mpi_by_trades(context, call)) {
         return DPARI_MPI_TRADES;
     }
     if (!dpari_kind_reduces(call->kind)) {
@@ -3641,7 +3692,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     }
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         int64_t most = dpari_mpi_most(call->type, call->op);
-        ordered |= dpari_mpi_direct(c, dpari_mpi_elements(call, n) / n * bytes);
+        ordered |= dpari_mpi_direct(context, dpari_mpi_elements(call, n) / n * bytes);
         if (ordered) {
             return DPARI_MPI_ORDERED_SCATTER;
         }
@@ -3649,8 +3700,8 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
                                                           : DPARI_MPI_SCATTER;
     }
     if (call->kind == DPAR_CALL_ALL_REDUCE && !half) {
-        ordered |= dpari_mpi_direct(c, call->count / n * bytes);
-        if (!ordered && !c->options.blocking && call->count <= DPARI_MPI_SMALL / bytes) {
+        ordered |= dpari_mpi_direct(context, call->count / n * bytes);
+        if (!ordered && !context->options.blocking && call->count <= DPARI_MPI_SMALL / bytes) {
             return DPARI_MPI_DOUBLING;
         }
     }
@@ -3664,201 +3715,201 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
 }
 
 /* True if there is nothing to do at all, which is the same on all ranks. */
-static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
+static int32_t dpari_mpi_is_empty(const dpari_mpi_task *task)
 {
-    const dpar_call *call = &t->call;
-    return call->kind != DPAR_CALL_BARRIER && t->path != DPARI_MPI_MESSAGE &&
-           t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
-           t->path != DPARI_MPI_DEALS &&
-           (call->variable_counts ? dpari_mpi_elements(call, t->ctx->comm.size) == 0
+    const dpar_call *call = &task->call;
+    return call->kind != DPAR_CALL_BARRIER && task->path != DPARI_MPI_MESSAGE &&
+           task->path != DPARI_MPI_EXCHANGE && task->path != DPARI_MPI_WITHIN &&
+           task->path != DPARI_MPI_DEALS &&
+           (call->variable_counts ? dpari_mpi_elements(call, task->ctx->comm.size) == 0
                                   : call->count == 0);
 }
 
-static int dpari_mpi_post_step(dpari_mpi_task *t)
+static int dpari_mpi_post_step(dpari_mpi_task *task)
 {
-    if (dpari_mpi_is_empty(t)) {
-        t->last = 1;
+    if (dpari_mpi_is_empty(task)) {
+        task->last = 1;
         return MPI_SUCCESS;
     }
-    t->posted = 1;
-    switch (t->path) {
-    case DPARI_MPI_MOVE: return dpari_mpi_move(t);
-    case DPARI_MPI_MESSAGE: return dpari_mpi_message(t);
-    case DPARI_MPI_EXCHANGE: return dpari_mpi_exchange(t);
-    case DPARI_MPI_PIECES: return dpari_mpi_pieces(t);
-    case DPARI_MPI_STAGED: return dpari_mpi_staged(t);
-    case DPARI_MPI_SCATTER: return dpari_mpi_scatter(t);
-    case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(t);
-    case DPARI_MPI_GATHERED: return dpari_mpi_gathered(t);
-    case DPARI_MPI_DOUBLING: return dpari_mpi_doubling(t);
-    case DPARI_MPI_WITHIN: return dpari_mpi_within(t);
+    task->posted = 1;
+    switch (task->path) {
+    case DPARI_MPI_MOVE: return dpari_mpi_move(task);
+    case DPARI_MPI_MESSAGE: return dpari_mpi_message(task);
+    case DPARI_MPI_EXCHANGE: return dpari_mpi_exchange(task);
+    case DPARI_MPI_PIECES: return dpari_mpi_pieces(task);
+    case DPARI_MPI_STAGED: return dpari_mpi_staged(task);
+    case DPARI_MPI_SCATTER: return dpari_mpi_scatter(task);
+    case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(task);
+    case DPARI_MPI_GATHERED: return dpari_mpi_gathered(task);
+    case DPARI_MPI_DOUBLING: return dpari_mpi_doubling(task);
+    case DPARI_MPI_WITHIN: return dpari_mpi_within(task);
     case DPARI_MPI_LEVELS:
-    case DPARI_MPI_TRADES: return dpari_mpi_levels_step(t);
-    case DPARI_MPI_DEALS: return dpari_mpi_deals_step(t);
-    case DPARI_MPI_ORDERED: return dpari_mpi_ordered(t);
-    default: return dpari_mpi_ordered_scatter(t);
+    case DPARI_MPI_TRADES: return dpari_mpi_levels_step(task);
+    case DPARI_MPI_DEALS: return dpari_mpi_deals_step(task);
+    case DPARI_MPI_ORDERED: return dpari_mpi_ordered(task);
+    default: return dpari_mpi_ordered_scatter(task);
     }
 }
 
 /* Processes what arrived, once all requests of a step are done. */
-static void dpari_mpi_land(dpari_mpi_task *t)
+static void dpari_mpi_land(dpari_mpi_task *task)
 {
-    t->posted = 0;
-    switch (t->path) {
-    case DPARI_MPI_PIECES: dpari_mpi_pieces_land(t); break;
-    case DPARI_MPI_STAGED: dpari_mpi_staged_land(t); break;
-    case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(t); break;
-    case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(t); break;
-    case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(t); break;
-    case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(t); break;
+    task->posted = 0;
+    switch (task->path) {
+    case DPARI_MPI_PIECES: dpari_mpi_pieces_land(task); break;
+    case DPARI_MPI_STAGED: dpari_mpi_staged_land(task); break;
+    case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(task); break;
+    case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(task); break;
+    case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(task); break;
+    case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(task); break;
     case DPARI_MPI_LEVELS:
-    case DPARI_MPI_TRADES: dpari_mpi_levels_land(t); break;
-    case DPARI_MPI_DEALS: dpari_mpi_deals_land(t); break;
-    case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(t); break;
-    case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(t); break;
+    case DPARI_MPI_TRADES: dpari_mpi_levels_land(task); break;
+    case DPARI_MPI_DEALS: dpari_mpi_deals_land(task); break;
+    case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(task); break;
+    case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(task); break;
     default: break;
     }
 }
 
 /* Posts the requests of the next step: of the check (check = 1, or a split), then of the operation.
  */
-static int dpari_mpi_step(dpari_mpi_task *t)
+static int dpari_mpi_step(dpari_mpi_task *task)
 {
-    int split = t->call.kind == DPAR_CALL_BARRIER && t->call.root == DPARI_SPLIT;
-    int check = split || (t->ctx->options.check && !dpari_kind_sends(t->call.kind));
-    switch (t->phase) {
+    int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
+    int check = split || (task->ctx->options.check && !dpari_kind_sends(task->call.kind));
+    switch (task->phase) {
     case DPARI_MPI_NEW:
         if (check) {
-            t->phase = DPARI_MPI_CHECKING;
-            return dpari_mpi_check(t);
+            task->phase = DPARI_MPI_CHECKING;
+            return dpari_mpi_check(task);
         }
         break;
     case DPARI_MPI_CHECKING:
-        if (!dpari_mpi_agrees(t)) {
-            t->phase = DPARI_MPI_TELLING;
-            return dpari_mpi_ask_all(t);
+        if (!dpari_mpi_agrees(task)) {
+            task->phase = DPARI_MPI_TELLING;
+            return dpari_mpi_ask_all(task);
         }
         break;
-    case DPARI_MPI_TELLING: dpari_mpi_disagree(t); return MPI_SUCCESS;
+    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return MPI_SUCCESS;
     default: break;
     }
-    t->phase = DPARI_MPI_RUNNING;
-    return dpari_mpi_post_step(t);
+    task->phase = DPARI_MPI_RUNNING;
+    return dpari_mpi_post_step(task);
 }
 
 /* Breaks the communicator if the message of request i does not have the expected length. */
-static void dpari_mpi_measure(dpari_mpi_task *t, int32_t i)
+static void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
 {
-    const dpari_mpi_piece *p = &t->piece[i];
+    const dpari_mpi_piece *p = &task->piece[i];
     MPI_Count got = 0;
     if (p->expect < 0 || p->whole < 0) {
         return;
     }
-    if (MPI_Get_elements_x(&t->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(t, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
+    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
     }
 }
 
-static void dpari_mpi_request_failed(dpari_mpi_task *t, int32_t i, int code)
+static void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
 {
-    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && t->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(t, t->piece[i].peer, -1, t->piece[i].whole);
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
     } else {
-        dpari_mpi_failed(t->ctx, t, NULL, code);
+        dpari_mpi_failed(task->ctx, task, NULL, code);
     }
 }
 
 /* Tests the requests one by one. If the two ends cut a message differently one part may never
  * arrive, and the length of the other one then reveals the mismatch. */
-static int32_t dpari_mpi_parts_done(dpari_mpi_task *t)
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
 {
     int32_t i, all = 1;
-    for (i = 0; i < t->requests && t->ctx->comm.status >= 0; i++) {
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
         int done = 1;
-        if (t->request[i] != MPI_REQUEST_NULL) {
-            const int code = MPI_Test(&t->request[i], &done, &t->state[i]);
+        if (task->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
             if (code != MPI_SUCCESS) {
-                dpari_mpi_request_failed(t, i, code);
+                dpari_mpi_request_failed(task, i, code);
                 return 0;
             }
             if (done) {
-                dpari_mpi_measure(t, i);
+                dpari_mpi_measure(task, i);
             }
         }
         all = all && done;
     }
-    return all && t->ctx->comm.status >= 0;
+    return all && task->ctx->comm.status >= 0;
 }
 
 /* True if all requests are done. Compares the lengths of messages; an error breaks the
  * communicator. */
-static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
+static int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
 {
     int done = 0, code;
     int32_t i;
-    if (t->cut) {
-        return dpari_mpi_parts_done(t);
+    if (task->cut) {
+        return dpari_mpi_parts_done(task);
     }
-    if (t->requests == 1) {
-        code = MPI_Test(t->request, &done, t->state);
+    if (task->requests == 1) {
+        code = MPI_Test(task->request, &done, task->state);
         if (code != MPI_SUCCESS) {
-            dpari_mpi_request_failed(t, 0, code);
+            dpari_mpi_request_failed(task, 0, code);
             return 0;
         }
     } else {
-        code = MPI_Testall(t->requests, t->request, &done, t->state);
-        for (i = 0; code != MPI_SUCCESS && i < t->requests; i++) {
-            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? t->state[i].MPI_ERROR : code;
+        code = MPI_Testall(task->requests, task->request, &done, task->state);
+        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
             if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
-                dpari_mpi_request_failed(t, i, one);
+                dpari_mpi_request_failed(task, i, one);
                 return 0;
             }
         }
     }
-    for (i = 0; done && i < t->requests; i++) {
-        dpari_mpi_measure(t, i);
+    for (i = 0; done && i < task->requests; i++) {
+        dpari_mpi_measure(task, i);
     }
     return done;
 }
 
 /* True if everything that was posted is done, in the node's memory and between nodes. */
-static int32_t dpari_mpi_posted_done(dpari_mpi_task *t)
+static int32_t dpari_mpi_posted_done(dpari_mpi_task *task)
 {
-    return (!t->inside_on || dpari_mpi_inside_done(t)) &&
-           (t->requests == 0 || dpari_mpi_requests_done(t));
+    return (!task->inside_on || dpari_mpi_inside_done(task)) &&
+           (task->requests == 0 || dpari_mpi_requests_done(task));
 }
 
 /* Advances a task as far as possible now, which may end it. Without `tests` it only posts, and does
  * not test what was posted. */
-static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
+static void dpari_mpi_proceed(dpari_mpi_task *task, int32_t tests)
 {
-    dpari_mpi_ctx *c = t->ctx;
+    dpari_mpi_ctx *context = task->ctx;
     for (;;) {
         int code;
-        if (c->comm.status < 0 ||
-            ((t->requests > 0 || t->inside_on) && !(tests && dpari_mpi_posted_done(t)))) {
+        if (context->comm.status < 0 ||
+            ((task->requests > 0 || task->inside_on) && !(tests && dpari_mpi_posted_done(task)))) {
             break;
         }
-        dpari_mpi_release_pieces(t);
-        if (t->posted) {
-            dpari_mpi_land(t);
+        dpari_mpi_release_pieces(task);
+        if (task->posted) {
+            dpari_mpi_land(task);
         }
-        if (t->last || c->comm.status < 0) {
+        if (task->last || context->comm.status < 0) {
             break;
         }
-        code = dpari_mpi_step(t);
+        code = dpari_mpi_step(task);
         if (code != MPI_SUCCESS) {
-            dpari_mpi_failed(c, t, NULL, code);
+            dpari_mpi_failed(context, task, NULL, code);
             break;
         }
-        if (t->last) {
-            dpari_mpi_fed(t);
+        if (task->last) {
+            dpari_mpi_fed(task);
         }
     }
-    if (c->comm.status < 0) {
-        dpari_mpi_end(t, c->comm.status);
-    } else if (t->last && t->requests == 0 && !t->inside_on && !t->posted) {
-        dpari_mpi_end(t, DPAR_OK);
+    if (context->comm.status < 0) {
+        dpari_mpi_end(task, context->comm.status);
+    } else if (task->last && task->requests == 0 && !task->inside_on && !task->posted) {
+        dpari_mpi_end(task, DPAR_OK);
     }
 }
 
@@ -3867,28 +3918,28 @@ static void dpari_mpi_light_test(dpar_work *work);
 /* Advances every message without a task, and every task once, in the order of posting. A collective
  * begins when those before it on its communicator have posted all their steps, so that MPI sees the
  * same order on all ranks. */
-static void dpari_mpi_pump(dpari_mpi_world *w)
+static void dpari_mpi_pump(dpari_mpi_world *world)
 {
-    dpari_mpi_task *t, *after;
+    dpari_mpi_task *task, *after;
     dpar_work *work, *next;
-    for (work = w->light; work != NULL; work = next) {
+    for (work = world->light; work != NULL; work = next) {
         next = work->next;
         if (work->comm->status >= 0) {
             dpari_mpi_light_test(work);
         }
     }
-    w->pass++;
-    for (t = w->tasks; t != NULL; t = after) {
-        dpari_mpi_ctx *c = t->ctx;
-        int64_t unfed = c->unfed;
-        int32_t feeding = t->feeding;
-        after = t->after;
-        if (feeding && c->pass == w->pass && c->comm.status >= 0) {
+    world->pass++;
+    for (task = world->tasks; task != NULL; task = after) {
+        dpari_mpi_ctx *context = task->ctx;
+        int64_t unfed = context->unfed;
+        int32_t feeding = task->feeding;
+        after = task->after;
+        if (feeding && context->pass == world->pass && context->comm.status >= 0) {
             continue;
         }
-        dpari_mpi_proceed(t, 1);
-        if (feeding && c->unfed == unfed) {
-            c->pass = w->pass;
+        dpari_mpi_proceed(task, 1);
+        if (feeding && context->unfed == unfed) {
+            context->pass = world->pass;
         }
     }
 }
@@ -3896,65 +3947,67 @@ static void dpari_mpi_pump(dpari_mpi_world *w)
 /* Breaks the communicator if a rank of this node has ended, even if the wait is for another one. */
 static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = task->ctx;
+    dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": ");
-    if (c->level.inside != NULL && dpari_group_ended(c->level.inside, &t)) {
-        dpari_mpi_break(c, DPAR_E_PEER, why.text, 1);
+    if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
+        dpari_mpi_break(context, DPAR_E_PEER, why.text, 1);
     }
 }
 
 /* Called now and then in a long wait: reads notes, sends them after a quarter of the deadline, and
  * checks the deadline. */
-static void dpari_mpi_look_round(dpari_mpi_task *t)
+static void dpari_mpi_look_round(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    double now = MPI_Wtime(), limit = c->comm.timeout_s, quarter = limit > 0 ? limit / 4 : 4.0;
+    dpari_mpi_ctx *context = task->ctx;
+    double now = MPI_Wtime(), limit = context->comm.timeout_s,
+           quarter = limit > 0 ? limit / 4 : 4.0;
     int first = 0;
-    if (t->since < 0) {
-        t->since = now;
-        t->next_note = now + (quarter < 1 ? quarter : 1);
+    if (task->since < 0) {
+        task->since = now;
+        task->next_note = now + (quarter < 1 ? quarter : 1);
     }
-    t->since += dpari_os_suspended(&t->looked, now);
-    if (now - c->listened > 1e-3) {
-        c->listened = now;
-        dpari_mpi_listen(c);
-        if (c->comm.status >= 0) {
-            dpari_mpi_compare_heard(t);
+    task->since += dpari_os_suspended(&task->looked, now);
+    if (now - context->listened > 1e-3) {
+        context->listened = now;
+        dpari_mpi_listen(context);
+        if (context->comm.status >= 0) {
+            dpari_mpi_compare_heard(task);
         }
-        first = now >= t->next_note;
+        first = now >= task->next_note;
     }
-    if (first && c->comm.status >= 0) {
-        if (!t->told) {
-            dpari_mpi_forget(c, dpari_kind_sends(t->call.kind) ? INT64_MAX : t->sequence);
+    if (first && context->comm.status >= 0) {
+        if (!task->told) {
+            dpari_mpi_forget(context,
+                             dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
         }
-        t->told = 1;
-        t->next_note = now + (quarter < 5 ? quarter : 5);
-        dpari_mpi_announce(t);
-        dpari_mpi_look_for_ended(t);
-        if (t->path == DPARI_MPI_DEALS && c->comm.status >= 0) {
-            dpari_mpi_deal_compare(t);
+        task->told = 1;
+        task->next_note = now + (quarter < 5 ? quarter : 5);
+        dpari_mpi_announce(task);
+        dpari_mpi_look_for_ended(task);
+        if (task->path == DPARI_MPI_DEALS && context->comm.status >= 0) {
+            dpari_mpi_deal_compare(task);
         }
     }
-    if (limit > 0 && now - t->since > limit && c->comm.status >= 0) {
-        dpari_mpi_listen(c);
-        if (c->comm.status >= 0) {
-            dpari_mpi_late(t);
+    if (limit > 0 && now - task->since > limit && context->comm.status >= 0) {
+        dpari_mpi_listen(context);
+        if (context->comm.status >= 0) {
+            dpari_mpi_late(task);
         }
     }
 }
 
 /* Waits until *finished. That is a field of the task, or of its work if it has one, because the
  * task may be used again once it has ended. */
-static void dpari_mpi_await(dpari_mpi_task *t, const int32_t *finished)
+static void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
 {
-    dpari_mpi_world *w = t->ctx->world;
+    dpari_mpi_world *world = task->ctx->world;
     int32_t polls = 0;
     for (;;) {
-        dpari_mpi_pump(w);
+        dpari_mpi_pump(world);
         if (*finished == DPARI_MPI_FINISHED) {
             return;
         }
@@ -3962,119 +4015,122 @@ static void dpari_mpi_await(dpari_mpi_task *t, const int32_t *finished)
         if (polls >= DPARI_MPI_POLLS) {
             polls = DPARI_MPI_POLLS;
             DPARI_MPI_YIELD();
-            dpari_mpi_look_round(t);
+            dpari_mpi_look_round(task);
         } else if (polls % 128 == 0) {
-            dpari_mpi_look_round(t);
+            dpari_mpi_look_round(task);
         }
     }
 }
 
 /* Called before a blocking call of MPI: advances what was posted before until all its steps are
  * posted. */
-static void dpari_mpi_bring_along(dpari_mpi_ctx *c)
+static void dpari_mpi_bring_along(dpari_mpi_ctx *context)
 {
-    dpari_mpi_task *t = c->world->tasks;
-    while (t != NULL) {
-        if (t->feeding) {
-            dpari_mpi_pump(c->world);
-            t = c->world->tasks;
-            if (t != NULL && t->feeding) {
-                dpari_mpi_look_round(t);
+    dpari_mpi_task *task = context->world->tasks;
+    while (task != NULL) {
+        if (task->feeding) {
+            dpari_mpi_pump(context->world);
+            task = context->world->tasks;
+            if (task != NULL && task->feeding) {
+                dpari_mpi_look_round(task);
             }
         } else {
-            t = t->after;
+            task = task->after;
         }
     }
 }
 
 /* ==== the engine's functions ==== */
 
-static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *c)
+static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *comm)
 {
-    return (dpari_mpi_ctx *)c->context;
+    return (dpari_mpi_ctx *)comm->context;
 }
 
-static dpari_mpi_record *dpari_mpi_record_at(dpari_mpi_ctx *c, int64_t number)
+static dpari_mpi_record *dpari_mpi_record_at(dpari_mpi_ctx *context, int64_t number)
 {
-    return &c->ring[(uint64_t)(number - 1) % DPARI_MPI_RING];
+    return &context->ring[(uint64_t)(number - 1) % DPARI_MPI_RING];
 }
 
-static void dpari_mpi_record_task(dpari_mpi_task *t)
+static void dpari_mpi_record_task(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *c = t->ctx;
-    c->records++;
-    t->number = c->records;
-    t->record = dpari_mpi_record_at(c, t->number);
-    *t->record = dpari_mpi_record_of(t);
-    t->record->state = DPAR_MORE;
+    dpari_mpi_ctx *context = task->ctx;
+    context->records++;
+    task->number = context->records;
+    task->record = dpari_mpi_record_at(context, task->number);
+    *task->record = dpari_mpi_record_of(task);
+    task->record->state = DPAR_MORE;
 }
 
 /* Makes a task for `call` and appends it to the list. NULL without memory. */
-static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
+static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
 {
-    dpari_mpi_task *t = dpari_mpi_take(c->world);
-    if (t == NULL) {
+    dpari_mpi_task *task = dpari_mpi_take(context->world);
+    if (task == NULL) {
         return NULL;
     }
-    t->ctx = c;
-    t->work = work;
-    t->call = *call;
-    t->sequence = 0;
-    t->path = dpari_mpi_choose(c, call);
-    t->phase = DPARI_MPI_NEW;
-    t->finished = t->last = t->posted = t->told = t->cut = t->block = t->feeding = 0;
-    t->requests = 0;
-    t->status = DPAR_OK;
-    t->since = -1;
-    t->looked = 0;
-    t->op = t->path == DPARI_MPI_LEVELS && call->op == DPAR_AVG ? (int32_t)DPAR_SUM : call->op;
-    t->level = t->leg = t->ended = 0;
-    dpari_mpi_among(t, NULL, c->comm.size, c->comm.rank, call->in, call->out, call->count);
+    task->ctx = context;
+    task->work = work;
+    task->call = *call;
+    task->sequence = 0;
+    task->path = dpari_mpi_choose(context, call);
+    task->phase = DPARI_MPI_NEW;
+    task->finished = task->last = task->posted = task->told = task->cut = task->block =
+        task->feeding = 0;
+    task->requests = 0;
+    task->status = DPAR_OK;
+    task->since = -1;
+    task->looked = 0;
+    task->op =
+        task->path == DPARI_MPI_LEVELS && call->op == DPAR_AVG ? (int32_t)DPAR_SUM : call->op;
+    task->level = task->leg = task->ended = 0;
+    dpari_mpi_among(task, NULL, context->comm.size, context->comm.rank, call->in, call->out,
+                    call->count);
     if (work != NULL) {
-        work->comm = &c->comm;
+        work->comm = &context->comm;
         work->call = *call;
         work->status = DPAR_MORE;
         work->phase = 1;
-        work->sequence = t->sequence;
-        memcpy(work->state, &t, sizeof t);
+        work->sequence = task->sequence;
+        memcpy(work->state, &task, sizeof task);
     }
-    dpari_mpi_link(t);
-    return t;
+    dpari_mpi_link(task);
+    return task;
 }
 
 /* Makes a task and records it. It begins now if no collective before it has steps left. NULL
  * without memory. */
-static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
-                                       int32_t block)
+static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *call,
+                                       dpar_work *work, int32_t block)
 {
-    dpari_mpi_task *t = dpari_mpi_new(c, call, work);
+    dpari_mpi_task *task = dpari_mpi_new(context, call, work);
     const int32_t message = dpari_kind_sends(call->kind);
-    if (t == NULL) {
-        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for the state of an operation");
+    if (task == NULL) {
+        dpari_mpi_refuse(context, DPAR_E_MEMORY, "no memory for the state of an operation");
         return NULL;
     }
     if (!message) {
-        t->sequence = c->sequence++;
-        t->feeding = 1;
-        t->block = block && t->path < DPARI_MPI_WITHIN;
+        task->sequence = context->sequence++;
+        task->feeding = 1;
+        task->block = block && task->path < DPARI_MPI_WITHIN;
         if (work != NULL) {
-            work->sequence = t->sequence;
+            work->sequence = task->sequence;
         }
     }
-    dpari_mpi_record_task(t);
-    c->unfed += t->feeding;
+    dpari_mpi_record_task(task);
+    context->unfed += task->feeding;
     /* Notes are read now and then, so that they do not accumulate. The last ones are read here and
      * not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the last call
      * before it was a probe. */
-    if (!message && (t->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
-        dpari_mpi_listen(c);
+    if (!message && (task->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
+        dpari_mpi_listen(context);
     }
-    if (message || c->unfed == 1) {
+    if (message || context->unfed == 1) {
         /* Without a test: one between a receive and the send that is posted next would slow down
          * long messages in both directions, by 1.3 to 1.8. */
-        dpari_mpi_proceed(t, 0);
+        dpari_mpi_proceed(task, 0);
     }
-    return t;
+    return task;
 }
 
 /* ---- messages without a task ------------------------------------------------------------------
@@ -4086,12 +4142,12 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
 /* work->state[0] holds the request, and this one counts the calls of dpar_test. */
 enum { DPARI_MPI_LOOKS = 1 };
 
-static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
+static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)
 {
-    const int64_t bytes = dpari_mpi_bytes(call->type, call->count), most = c->world->at_once;
-    return c->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
+    const int64_t bytes = dpari_mpi_bytes(call->type, call->count), most = context->world->at_once;
+    return context->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
            call->count <= dpari_least(DPARI_MPI_LIMIT, INT_MAX) &&
-           (bytes <= most || bytes > 2 * most) && !dpari_mpi_is_within(c, call);
+           (bytes <= most || bytes > 2 * most) && !dpari_mpi_is_within(context, call);
 }
 
 static MPI_Request dpari_mpi_light_request(const dpar_work *work)
@@ -4101,22 +4157,22 @@ static MPI_Request dpari_mpi_light_request(const dpar_work *work)
     return request;
 }
 
-static void dpari_mpi_light_link(dpari_mpi_world *w, dpar_work *work)
+static void dpari_mpi_light_link(dpari_mpi_world *world, dpar_work *work)
 {
     work->behind = NULL;
-    work->next = w->light;
-    if (w->light != NULL) {
-        w->light->behind = work;
+    work->next = world->light;
+    if (world->light != NULL) {
+        world->light->behind = work;
     }
-    w->light = work;
+    world->light = work;
 }
 
-static void dpari_mpi_light_unlink(dpari_mpi_world *w, dpar_work *work)
+static void dpari_mpi_light_unlink(dpari_mpi_world *world, dpar_work *work)
 {
     if (work->behind != NULL) {
         work->behind->next = work->next;
     } else {
-        w->light = work->next;
+        world->light = work->next;
     }
     if (work->next != NULL) {
         work->next->behind = work->behind;
@@ -4124,25 +4180,26 @@ static void dpari_mpi_light_unlink(dpari_mpi_world *w, dpar_work *work)
 }
 
 /* Posts a message without a task. Returns 0 if it was not posted, and then needs a task. */
-static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
+static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
 {
     const MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
     const dpari_mpi_count n = (dpari_mpi_count)call->count;
     dpari_mpi_record *r;
     MPI_Request request;
     int code;
-    if (!dpari_mpi_is_light(c, call)) {
+    if (!dpari_mpi_is_light(context, call)) {
         return 0;
     }
-    code =
-        call->kind == DPAR_CALL_SEND
-            ? DPARI_MPI_C(MPI_Isend)(call->in, n, type, call->root, call->tag, c->main, &request)
-            : DPARI_MPI_C(MPI_Irecv)(call->out, n, type, call->root, call->tag, c->main, &request);
+    code = call->kind == DPAR_CALL_SEND
+               ? DPARI_MPI_C(MPI_Isend)(call->in, n, type, call->root, call->tag, context->main,
+                                        &request)
+               : DPARI_MPI_C(MPI_Irecv)(call->out, n, type, call->root, call->tag, context->main,
+                                        &request);
     if (code != MPI_SUCCESS) { /* a task will get the same error, and report it */
         return 0;
     }
-    c->records++;
-    r = dpari_mpi_record_at(c, c->records);
+    context->records++;
+    r = dpari_mpi_record_at(context, context->records);
     r->sequence = 0;
     r->count = call->count;
     r->kind = call->kind;
@@ -4151,15 +4208,15 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
     r->root = call->root;
     r->tag = call->tag;
     r->state = DPAR_MORE;
-    work->comm = &c->comm;
+    work->comm = &context->comm;
     work->status = DPAR_MORE;
     work->phase = DPARI_MPI_LIGHT;
     work->call = *call;
     work->sequence = 0;
-    work->record = c->records;
+    work->record = context->records;
     memcpy(work->state, &request, sizeof request);
     work->state[DPARI_MPI_LOOKS] = 0;
-    dpari_mpi_light_link(c->world, work);
+    dpari_mpi_light_link(context->world, work);
     if (call->kind == DPAR_CALL_SEND) { /* a short one is often done at once */
         dpari_mpi_light_test(work);
     }
@@ -4169,60 +4226,60 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
 /* Turns a message into a task. NULL without memory. */
 static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
     const MPI_Request request = dpari_mpi_light_request(work);
     const dpar_call call = work->call;
     const int64_t record = work->record;
-    dpari_mpi_task *t;
+    dpari_mpi_task *task;
     dpari_mpi_piece *p;
-    dpari_mpi_light_unlink(c->world, work);
-    t = dpari_mpi_new(c, &call, work);
-    if (t == NULL) {
-        dpari_mpi_light_link(c->world, work);
+    dpari_mpi_light_unlink(context->world, work);
+    task = dpari_mpi_new(context, &call, work);
+    if (task == NULL) {
+        dpari_mpi_light_link(context->world, work);
         return NULL;
     }
-    t->number = record;
-    t->record = dpari_mpi_record_at(c, record);
-    t->phase = DPARI_MPI_RUNNING;
-    t->last = t->posted = 1;
-    p = dpari_mpi_slot(t, call.root);
+    task->number = record;
+    task->record = dpari_mpi_record_at(context, record);
+    task->phase = DPARI_MPI_RUNNING;
+    task->last = task->posted = 1;
+    p = dpari_mpi_slot(task, call.root);
     if (call.kind == DPAR_CALL_RECV) {
         p->type = dpari_mpi_by_bytes(dpar_type_bytes(call.type));
         p->expect = p->whole = call.count;
     }
-    *dpari_mpi_last_request(t) = request;
-    return t;
+    *dpari_mpi_last_request(task) = request;
+    return task;
 }
 
 /* A message failed or has another length. It becomes a task, which reports that. */
 static void dpari_mpi_light_failed(dpar_work *work, int code, const MPI_Status *state)
 {
-    dpari_mpi_task *t = dpari_mpi_grow(work);
-    if (t == NULL) { /* no memory: a message that does not name the operation */
-        dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
-        dpari_mpi_light_unlink(c->world, work);
-        work->status =
-            dpari_mpi_failed(c, NULL, "a message", code != MPI_SUCCESS ? code : MPI_ERR_NO_MEM);
+    dpari_mpi_task *task = dpari_mpi_grow(work);
+    if (task == NULL) { /* no memory: a message that does not name the operation */
+        dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
+        dpari_mpi_light_unlink(context->world, work);
+        work->status = dpari_mpi_failed(context, NULL, "a message",
+                                        code != MPI_SUCCESS ? code : MPI_ERR_NO_MEM);
         work->phase = DPARI_MPI_FINISHED;
         work->comm = NULL;
         return;
     }
-    t->request[0] = MPI_REQUEST_NULL;
-    t->state[0] = *state;
+    task->request[0] = MPI_REQUEST_NULL;
+    task->state[0] = *state;
     if (code != MPI_SUCCESS) {
-        dpari_mpi_request_failed(t, 0, code);
+        dpari_mpi_request_failed(task, 0, code);
     } else {
-        dpari_mpi_measure(t, 0);
+        dpari_mpi_measure(task, 0);
     }
-    dpari_mpi_end(t, t->ctx->comm.status);
+    dpari_mpi_end(task, task->ctx->comm.status);
 }
 
 static void dpari_mpi_light_done(dpar_work *work)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
-    dpari_mpi_light_unlink(c->world, work);
-    if (work->record + DPARI_MPI_RING > c->records) {
-        dpari_mpi_record_at(c, work->record)->state = DPAR_OK;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
+    dpari_mpi_light_unlink(context->world, work);
+    if (work->record + DPARI_MPI_RING > context->records) {
+        dpari_mpi_record_at(context, work->record)->state = DPAR_OK;
     }
     work->status = DPAR_OK;
     work->phase = DPARI_MPI_FINISHED;
@@ -4233,9 +4290,9 @@ static void dpari_mpi_light_done(dpar_work *work)
  * it, so that the world's memory is kept. */
 static void dpari_mpi_light_lose(dpar_work *work)
 {
-    dpari_mpi_world *w = dpari_mpi_ctx_of(work->comm)->world;
-    dpari_mpi_light_unlink(w, work);
-    w->held = 1;
+    dpari_mpi_world *world = dpari_mpi_ctx_of(work->comm)->world;
+    dpari_mpi_light_unlink(world, work);
+    world->held = 1;
     work->comm = NULL;
     work->status = DPAR_E_ARG;
     work->phase = DPARI_MPI_FINISHED;
@@ -4265,42 +4322,42 @@ static void dpari_mpi_light_test(dpar_work *work)
  * if there are other tasks, which have to advance, too. */
 static void dpari_mpi_light_look(dpar_work *work, int64_t look)
 {
-    const dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
-    if ((look < DPARI_MPI_POLLS && c->comm.status >= 0 && c->world->tasks == NULL) ||
+    const dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
+    if ((look < DPARI_MPI_POLLS && context->comm.status >= 0 && context->world->tasks == NULL) ||
         dpari_mpi_grow(work) == NULL) {
         dpari_mpi_light_test(work);
     }
 }
 
 /* DPAR_E_ARG, with a message, for a tag that MPI does not allow. */
-static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
+static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
 {
-    if (!dpari_kind_sends(call->kind) || call->tag <= c->tag_most) {
+    if (!dpari_kind_sends(call->kind) || call->tag <= context->tag_most) {
         return DPAR_OK;
     }
-    return dpari_wrong(&c->comm.why, "%s: the tag is %d, but this MPI allows at most %d",
-                       dpar_call_name(call->kind), call->tag, c->tag_most);
+    return dpari_wrong(&context->comm.why, "%s: the tag is %d, but this MPI allows at most %d",
+                       dpar_call_name(call->kind), call->tag, context->tag_most);
 }
 
 /* Waits for a task without a work, and recycles it. */
-static dpar_status dpari_mpi_settle(dpari_mpi_task *t)
+static dpar_status dpari_mpi_settle(dpari_mpi_task *task)
 {
     dpar_status status;
-    if (t->finished != DPARI_MPI_FINISHED) {
-        dpari_mpi_await(t, &t->finished);
+    if (task->finished != DPARI_MPI_FINISHED) {
+        dpari_mpi_await(task, &task->finished);
     }
-    status = t->status;
-    if (t->requests == 0) {
-        dpari_mpi_give(t);
+    status = task->status;
+    if (task->requests == 0) {
+        dpari_mpi_give(task);
     }
     return status;
 }
 
 static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *call)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpari_mpi_task *t;
-    int32_t block = c->options.blocking;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_task *task;
+    int32_t block = context->options.blocking;
     int finalized = 0;
     if (call->kind == DPAR_CALL_BARRIER) { /* with which freeing a plan or grid begins */
         MPI_Finalized(&finalized);
@@ -4312,33 +4369,35 @@ static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *ca
         }
     }
     if (block) {
-        dpari_mpi_bring_along(c);
+        dpari_mpi_bring_along(context);
     }
-    t = dpari_mpi_begin(c, call, NULL, block);
-    return t != NULL ? dpari_mpi_settle(t) : (dpar_status)DPAR_E_MEMORY;
+    task = dpari_mpi_begin(context, call, NULL, block);
+    return task != NULL ? dpari_mpi_settle(task) : (dpar_status)DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_mpi_post_one(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
+static dpar_status dpari_mpi_post_one(dpari_mpi_ctx *context, const dpar_call *call,
+                                      dpar_work *work)
 {
-    return dpari_mpi_post_light(c, call, work) || dpari_mpi_begin(c, call, work, 0) != NULL
+    return dpari_mpi_post_light(context, call, work) ||
+                   dpari_mpi_begin(context, call, work, 0) != NULL
                ? (dpar_status)DPAR_OK
                : (dpar_status)DPAR_E_MEMORY;
 }
 
 static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpar_status status = dpari_mpi_tag_fits(c, call);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpar_status status = dpari_mpi_tag_fits(context, call);
     if (status < 0) {
         return status;
     }
-    status = dpari_mpi_post_one(c, call, work);
+    status = dpari_mpi_post_one(context, call, work);
     return status >= 0 && work->status < 0 ? work->status : status;
 }
 
 static dpar_status dpari_mpi_test(dpar_work *work)
 {
-    dpari_mpi_task *t;
+    dpari_mpi_task *task;
     if (work->phase == DPARI_MPI_LIGHT) {
         dpari_mpi_light_look(work, work->state[DPARI_MPI_LOOKS]++);
         if (work->phase == DPARI_MPI_LIGHT) {
@@ -4346,10 +4405,10 @@ static dpar_status dpari_mpi_test(dpar_work *work)
         }
     }
     if (work->phase != DPARI_MPI_FINISHED) {
-        memcpy(&t, work->state, sizeof t);
-        dpari_mpi_pump(t->ctx->world);
+        memcpy(&task, work->state, sizeof task);
+        dpari_mpi_pump(task->ctx->world);
         if (work->phase != DPARI_MPI_FINISHED) {
-            dpari_mpi_look_round(t);
+            dpari_mpi_look_round(task);
             return DPAR_MORE;
         }
     }
@@ -4358,14 +4417,14 @@ static dpar_status dpari_mpi_test(dpar_work *work)
 
 static dpar_status dpari_mpi_wait(dpar_work *work)
 {
-    dpari_mpi_task *t;
+    dpari_mpi_task *task;
     int64_t look;
     for (look = 0; work->phase == DPARI_MPI_LIGHT; look++) {
         dpari_mpi_light_look(work, look);
     }
     if (work->phase != DPARI_MPI_FINISHED) {
-        memcpy(&t, work->state, sizeof t);
-        dpari_mpi_await(t, &work->phase);
+        memcpy(&task, work->state, sizeof task);
+        dpari_mpi_await(task, &work->phase);
     }
     return work->status;
 }
@@ -4382,18 +4441,18 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
 }
 
 /* Posts the calls up to the first that fails. Returns how many were posted. */
-static int32_t dpari_mpi_post_all(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n,
+static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
                                   dpar_work *works, dpar_status *status)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        *status = dpari_mpi_tag_fits(c, &calls[i]);
+        *status = dpari_mpi_tag_fits(context, &calls[i]);
         if (*status < 0) {
             return 0;
         }
     }
     for (i = 0; i < n; i++) {
-        *status = dpari_mpi_post_one(c, &calls[i], &works[i]);
+        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
         if (*status < 0) {
             return i;
         }
@@ -4402,7 +4461,7 @@ static int32_t dpari_mpi_post_all(dpari_mpi_ctx *c, const dpar_call *calls, int3
 }
 
 /* Posts all calls and waits for them. Returns the first failure. */
-static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n)
+static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
 {
     dpar_work few[DPARI_MPI_FEW], *own = few;
     dpar_status status = DPAR_OK;
@@ -4410,10 +4469,10 @@ static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls,
     if (n > DPARI_MPI_FEW) {
         own = (dpar_work *)malloc((size_t)n * sizeof *own);
         if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &c->comm.why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why, "batch: no memory for %d calls", n);
         }
     }
-    posted = dpari_mpi_post_all(c, calls, n, own, &status);
+    posted = dpari_mpi_post_all(context, calls, n, own, &status);
     for (i = 0; i < posted; i++) {
         const dpar_status one = dpari_mpi_wait(&own[i]);
         if (status >= 0) {
@@ -4429,12 +4488,12 @@ static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls,
 static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpar_status status = DPAR_OK;
     if (works == NULL) {
-        return dpari_mpi_batch_now(c, calls, n);
+        return dpari_mpi_batch_now(context, calls, n);
     }
-    (void)dpari_mpi_post_all(c, calls, n, works, &status);
+    (void)dpari_mpi_post_all(context, calls, n, works, &status);
     return status;
 }
 
@@ -4446,32 +4505,33 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 static int dpari_mpi_env(const char *name);
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
-/* Fills l from first[r], the lowest rank of r's node. The ranks of a node keep their order. */
-static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t n)
+/* Fills `levels` from first[r], the lowest rank of r's node. The ranks of a node keep their order.
+ */
+static void dpari_mpi_sort_nodes(dpari_mpi_levels *levels, const int *first, int32_t n)
 {
     int32_t r, k;
-    l->nodes = 0;
+    levels->nodes = 0;
     for (r = 0; r < n; r++) {
-        l->node_of[r] = first[r] == r ? l->nodes++ : l->node_of[first[r]];
+        levels->node_of[r] = first[r] == r ? levels->nodes++ : levels->node_of[first[r]];
     }
-    l->begin = l->member + n;
-    l->lane = l->begin + l->nodes + 1;
-    memset(l->begin, 0, (size_t)(l->nodes + 1) * sizeof *l->begin);
+    levels->begin = levels->member + n;
+    levels->lane = levels->begin + levels->nodes + 1;
+    memset(levels->begin, 0, (size_t)(levels->nodes + 1) * sizeof *levels->begin);
     for (r = 0; r < n; r++) { /* begin[k + 1] counts the ranks of node k */
-        l->lane_of[r] = l->begin[l->node_of[r] + 1]++;
+        levels->lane_of[r] = levels->begin[levels->node_of[r] + 1]++;
     }
-    l->lanes = n;
-    l->even = 1;
-    for (k = 0; k < l->nodes; k++) {
-        l->lanes = (int32_t)dpari_least(l->lanes, l->begin[k + 1]);
-        l->even &= l->begin[k + 1] == l->begin[1];
-        l->begin[k + 1] += l->begin[k];
+    levels->lanes = n;
+    levels->even = 1;
+    for (k = 0; k < levels->nodes; k++) {
+        levels->lanes = (int32_t)dpari_least(levels->lanes, levels->begin[k + 1]);
+        levels->even &= levels->begin[k + 1] == levels->begin[1];
+        levels->begin[k + 1] += levels->begin[k];
     }
-    l->in_order = 1;
+    levels->in_order = 1;
     for (r = 0; r < n; r++) {
-        const int32_t at = l->begin[l->node_of[r]] + l->lane_of[r];
-        l->member[at] = r;
-        l->in_order &= at == r;
+        const int32_t at = levels->begin[levels->node_of[r]] + levels->lane_of[r];
+        levels->member[at] = r;
+        levels->in_order &= at == r;
     }
 }
 
@@ -4479,8 +4539,8 @@ static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t 
  * Collective. */
 static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpari_mpi_levels *l = &c->level;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_levels *levels = &context->level;
     const size_t n = (size_t)comm->size;
     int mine = (int)comm->rank, *first, code = MPI_SUCCESS;
     dpar_status status;
@@ -4492,52 +4552,54 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     status = dpar_broadcast(comm->node, &mine, 1, DPAR_I32, 0, NULL);
     said = comm->node->why;
     first = (int *)malloc(n * sizeof *first);
-    l->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *l->node_of);
-    if (first == NULL || l->node_of == NULL) {
+    levels->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *levels->node_of);
+    if (first == NULL || levels->node_of == NULL) {
         status = DPAR_E_MEMORY;
         dpari_mpi_put_why(&said, "no memory to list the nodes of a communicator");
     }
-    status = dpari_mpi_worst(c->main, status, &said, &comm->why);
+    status = dpari_mpi_worst(context->main, status, &said, &comm->why);
     if (status >= 0) {
-        code = MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, c->main);
+        code = MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, context->main);
     }
     if (status >= 0 && code == MPI_SUCCESS) {
-        l->lane_of = l->node_of + n;
-        l->member = l->lane_of + n;
-        dpari_mpi_sort_nodes(l, first, comm->size);
+        levels->lane_of = levels->node_of + n;
+        levels->member = levels->lane_of + n;
+        dpari_mpi_sort_nodes(levels, first, comm->size);
     }
     free(first);
     if (status < 0 || code != MPI_SUCCESS) {
-        return status < 0 ? dpari_mpi_break(c, status, comm->why.text, 0)
-                          : dpari_mpi_failed(c, NULL, "finding the nodes", code);
+        return status < 0 ? dpari_mpi_break(context, status, comm->why.text, 0)
+                          : dpari_mpi_failed(context, NULL, "finding the nodes", code);
     }
-    l->node = l->node_of[comm->rank];
-    lane = l->lane_of[comm->rank];
-    for (k = 0; k < l->nodes; k++) {
-        l->lane[k] = l->begin[k] + lane < l->begin[k + 1] ? l->member[l->begin[k] + lane] : -1;
+    levels->node = levels->node_of[comm->rank];
+    lane = levels->lane_of[comm->rank];
+    for (k = 0; k < levels->nodes; k++) {
+        levels->lane[k] = levels->begin[k] + lane < levels->begin[k + 1]
+                              ? levels->member[levels->begin[k] + lane]
+                              : -1;
     }
-    if (l->nodes < comm->size) {
-        status = dpar_comm_split(comm->node, 0, 0, &l->inside);
+    if (levels->nodes < comm->size) {
+        status = dpar_comm_split(comm->node, 0, 0, &levels->inside);
         said = comm->node->why;
-        status = dpari_mpi_worst(c->main, status, &said, &comm->why);
+        status = dpari_mpi_worst(context->main, status, &said, &comm->why);
         if (status < 0) {
-            return dpari_mpi_break(c, status, comm->why.text, 0);
+            return dpari_mpi_break(context, status, comm->why.text, 0);
         }
-        l->inside->timeout_s = -1; /* c has the deadline */
+        levels->inside->timeout_s = -1; /* c has the deadline */
     }
     return DPAR_OK;
 }
 
 /* Sets *first, which holds this rank, to the lowest rank of its node. Collective. */
-static int dpari_mpi_first_here(const dpari_mpi_ctx *c, int *first)
+static int dpari_mpi_first_here(const dpari_mpi_ctx *context, int *first)
 {
     MPI_Comm node = MPI_COMM_NULL;
     int code;
-    if (c->level.node_of != NULL) {
-        *first = (int)c->level.member[c->level.begin[c->level.node]];
+    if (context->level.node_of != NULL) {
+        *first = (int)context->level.member[context->level.begin[context->level.node]];
         return MPI_SUCCESS;
     }
-    code = dpari_mpi_node_of(c->main, &node);
+    code = dpari_mpi_node_of(context->main, &node);
     if (code == MPI_SUCCESS) {
         code = MPI_Bcast(first, 1, MPI_INT, 0, node);
         MPI_Comm_free(&node);
@@ -4581,55 +4643,56 @@ static void dpari_mpi_host_here(char *name, int number)
 
 /* Finds the names of the nodes, sent by their lowest ranks, and which node each rank is on.
  * Messages name them. Does nothing if there is one node. Collective. */
-static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
+static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
 {
-    dpari_mpi_world *w = c->world;
-    const int32_t n = c->comm.size;
-    int *count = (int *)malloc((size_t)n * 2 * sizeof *count), first = (int)c->comm.rank, code;
+    dpari_mpi_world *world = context->world;
+    const int32_t n = context->comm.size;
+    int *count = (int *)malloc((size_t)n * 2 * sizeof *count), first = (int)context->comm.rank,
+        code;
     int32_t hosts;
     char name[DPARI_MPI_NAME];
     dpar_status status = DPAR_OK;
     dpar_why said;
     memset(&said, 0, sizeof said);
-    w->host_of = (int32_t *)malloc((size_t)n * sizeof *w->host_of);
-    if (count == NULL || w->host_of == NULL) {
-        status =
-            dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory to list the nodes of a communicator");
-        said = c->comm.why;
+    world->host_of = (int32_t *)malloc((size_t)n * sizeof *world->host_of);
+    if (count == NULL || world->host_of == NULL) {
+        status = dpari_mpi_refuse(context, DPAR_E_MEMORY,
+                                  "no memory to list the nodes of a communicator");
+        said = context->comm.why;
     }
-    code = dpari_mpi_first_here(c, &first);
+    code = dpari_mpi_first_here(context, &first);
     if (code == MPI_SUCCESS) {
-        status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
+        status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
     }
     if (code == MPI_SUCCESS && status >= 0) {
-        code = MPI_Allgather(&first, 1, MPI_INT, w->host_of, 1, MPI_INT, c->main);
+        code = MPI_Allgather(&first, 1, MPI_INT, world->host_of, 1, MPI_INT, context->main);
     }
     if (code != MPI_SUCCESS || status < 0) {
         free(count);
-        return code != MPI_SUCCESS ? dpari_mpi_failed(c, NULL, "finding the nodes", code)
-                                   : dpari_mpi_break(c, status, c->comm.why.text, 0);
+        return code != MPI_SUCCESS ? dpari_mpi_failed(context, NULL, "finding the nodes", code)
+                                   : dpari_mpi_break(context, status, context->comm.why.text, 0);
     }
-    hosts = dpari_mpi_number_hosts(w->host_of, count, count + n, n);
+    hosts = dpari_mpi_number_hosts(world->host_of, count, count + n, n);
     if (hosts > 1) {
-        w->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
-        status = w->host != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
+        world->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
+        status = world->host != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
         dpari_mpi_put_why(&said, "no memory for the names of the nodes");
-        status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
-        dpari_mpi_host_here(name, w->host_of[c->comm.rank]);
+        status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
+        dpari_mpi_host_here(name, world->host_of[context->comm.rank]);
     }
     if (hosts > 1 && status >= 0) {
-        code = MPI_Allgatherv(name, count[c->comm.rank], MPI_CHAR, w->host, count, count + n,
-                              MPI_CHAR, c->main);
+        code = MPI_Allgatherv(name, count[context->comm.rank], MPI_CHAR, world->host, count,
+                              count + n, MPI_CHAR, context->main);
     }
     free(count);
     if (status < 0) {
-        return dpari_mpi_break(c, status, c->comm.why.text, 0);
+        return dpari_mpi_break(context, status, context->comm.why.text, 0);
     }
     if (code == MPI_SUCCESS) {
-        code = MPI_Comm_group(c->main, &w->all);
+        code = MPI_Comm_group(context->main, &world->all);
     }
     return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
-                               : dpari_mpi_failed(c, NULL, "finding the nodes", code);
+                               : dpari_mpi_failed(context, NULL, "finding the nodes", code);
 }
 
 /* ---- which messages are sent in two parts ----
@@ -4709,73 +4772,74 @@ static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
 }
 
 /* Measures world->at_once. Collective. */
-static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
+static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
 {
-    const dpari_mpi_levels *l = &c->level;
-    const int first = l->node_of != NULL ? l->member[0] : 0;
-    const int second = l->node_of != NULL && l->nodes > 1 ? l->member[l->begin[1]] : 1;
-    const int me = (int)c->comm.rank;
+    const dpari_mpi_levels *levels = &context->level;
+    const int first = levels->node_of != NULL ? levels->member[0] : 0;
+    const int second =
+        levels->node_of != NULL && levels->nodes > 1 ? levels->member[levels->begin[1]] : 1;
+    const int me = (int)context->comm.rank;
     dpari_mpi_probe probe;
     dpar_status status = DPAR_OK;
     dpar_why said;
     int found = 0, code;
-    if (c->comm.size == 1 || l->nodes == 1) {
+    if (context->comm.size == 1 || levels->nodes == 1) {
         return DPAR_OK;
     }
     memset(&said, 0, sizeof said);
     memset(&probe, 0, sizeof probe);
     if (me == first || me == second) {
-        probe.comm = c->side;
+        probe.comm = context->side;
         probe.peer = me == first ? second : first;
         probe.decides = me == first;
         probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
         status = probe.memory != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
         dpari_mpi_put_why(&said, "no memory for the buffers that measure messages");
     }
-    status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
+    status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
     if (status < 0) {
         free(probe.memory);
-        return dpari_mpi_break(c, status, c->comm.why.text, 0);
+        return dpari_mpi_break(context, status, context->comm.why.text, 0);
     }
     if (probe.memory != NULL) {
         found = dpari_mpi_measure_at_once(&probe);
         free(probe.memory);
     }
-    code = MPI_Bcast(&found, 1, MPI_INT, first, c->side);
-    c->world->at_once = found;
+    code = MPI_Bcast(&found, 1, MPI_INT, first, context->side);
+    context->world->at_once = found;
     return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
-                               : dpari_mpi_failed(c, NULL, "measuring messages", code);
+                               : dpari_mpi_failed(context, NULL, "measuring messages", code);
 }
 
 /* Sets *best to the seconds of an all-reduce of `bytes`, the best of TURNS on rank 0, on all ranks.
  */
-static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes_from, float *in,
+static dpar_status dpari_mpi_sum_time(dpar_comm *comm, int64_t bytes, int64_t lanes_from, float *in,
                                       double *best)
 {
     enum { TURNS = 5 };
-    dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
+    dpari_mpi_world *world = dpari_mpi_ctx_of(comm)->world;
     dpar_status status = DPAR_OK;
     double time = 0;
     int32_t turn;
-    w->lanes_from = lanes_from;
+    world->lanes_from = lanes_from;
     for (turn = 0; turn < TURNS && status == DPAR_OK; turn++) {
         const double began = MPI_Wtime();
-        status = dpar_all_reduce(c, in, in + bytes / 4, bytes / 4, DPAR_F32, DPAR_SUM, NULL);
+        status = dpar_all_reduce(comm, in, in + bytes / 4, bytes / 4, DPAR_F32, DPAR_SUM, NULL);
         time = MPI_Wtime() - began;
         *best = turn == 0 || time < *best ? time : *best;
     }
-    return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
+    return status == DPAR_OK ? dpar_broadcast(comm, best, 1, DPAR_F64, 0, NULL) : status;
 }
 
 /* Sets *faster to 1 if an all-to-all with pieces of `bytes` is clearly faster by nodes, as rank 0
  * measures it. Several calls between barriers are timed together, because a single one looks short
  * on a rank that enters last. Both methods alternate, and the fastest turn of each counts.
  * counts: [size] scratch. */
-static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, char *in,
+static dpar_status dpari_mpi_deal_time(dpar_comm *comm, int32_t varies, int64_t bytes, char *in,
                                        int64_t *counts, int32_t *faster)
 {
     enum { TURNS = 4, CALLS = 5 };
-    dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
+    dpari_mpi_world *world = dpari_mpi_ctx_of(comm)->world;
     dpar_status status = DPAR_OK;
     double best[2] = {0, 0};
     dpar_call call;
@@ -4784,23 +4848,23 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     call.kind = DPAR_CALL_ALL_TO_ALL;
     call.type = DPAR_U8;
     call.in = in;
-    call.out = in + bytes * c->size;
+    call.out = in + bytes * comm->size;
     call.variable_counts = varies;
     call.count = varies ? 0 : bytes;
     call.in_count = call.out_count = varies ? counts : NULL;
-    for (r = 0; r < c->size; r++) {
+    for (r = 0; r < comm->size; r++) {
         counts[r] = bytes;
     }
     for (turn = 0; turn < 2 * TURNS && status == DPAR_OK; turn++) {
         double time, began;
-        w->dealt[varies] = turn % 2 ? bytes : -1;
-        status = dpar_barrier(c, NULL);
+        world->dealt[varies] = turn % 2 ? bytes : -1;
+        status = dpar_barrier(comm, NULL);
         began = MPI_Wtime();
         for (k = 0; k < CALLS && status == DPAR_OK; k++) {
-            status = dpari_post(c, &call, NULL);
+            status = dpari_post(comm, &call, NULL);
         }
         if (status == DPAR_OK) {
-            status = dpar_barrier(c, NULL);
+            status = dpar_barrier(comm, NULL);
         }
         time = MPI_Wtime() - began;
         if (turn < 2 || time < best[turn % 2]) {
@@ -4808,14 +4872,14 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
         }
     }
     *faster = best[1] < 0.85 * best[0];
-    return status == DPAR_OK ? dpar_broadcast(c, faster, 1, DPAR_I32, 0, NULL) : status;
+    return status == DPAR_OK ? dpar_broadcast(comm, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
 /* Measures world->dealt. It is not measured for many ranks, because each would have to connect to
  * each other one, and with many ranks sending by nodes saves most messages anyway. Collective. */
-static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
+static dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
 {
-    dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
+    dpari_mpi_ctx *x = dpari_mpi_ctx_of(comm);
     const int32_t lanes = x->level.lanes;
     const int64_t last = lanes <= 8 ? DPARI_MPI_DEALT : 8 * DPARI_MPI_DEALT / lanes / 8 * 8;
     int64_t *counts;
@@ -4825,22 +4889,22 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
     dpar_why said;
     x->world->dealt[0] = x->world->dealt[1] = last;
     if (x->level.inside == NULL || lanes == 1 || x->level.nodes == 1 ||
-        c->size > DPARI_MPI_TRADED) {
+        comm->size > DPARI_MPI_TRADED) {
         return DPAR_OK;
     }
-    in = (char *)calloc((size_t)c->size * 2, (size_t)last);
-    counts = (int64_t *)calloc((size_t)c->size, sizeof *counts);
+    in = (char *)calloc((size_t)comm->size * 2, (size_t)last);
+    counts = (int64_t *)calloc((size_t)comm->size, sizeof *counts);
     memset(&said, 0, sizeof said);
     dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-to-all");
     status = dpari_mpi_worst(
         x->main, in != NULL && counts != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY,
-        &said, &c->why);
+        &said, &comm->why);
     for (varies = 0; varies < 2; varies++) {
         int64_t bytes, found = -1;
         int32_t faster = 1;
         for (bytes = dpari_least(DPARI_MPI_DEALT_FIRST, last);
              status == DPAR_OK && faster && bytes <= last; bytes *= 8) {
-            status = dpari_mpi_deal_time(c, varies, bytes, in, counts, &faster);
+            status = dpari_mpi_deal_time(comm, varies, bytes, in, counts, &faster);
             found = faster ? bytes : found;
         }
         x->world->dealt[varies] = found;
@@ -4852,9 +4916,9 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
 }
 
 /* Measures world->lanes_from: the size from which all lanes are faster than one. Collective. */
-static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
+static dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
 {
-    dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
+    dpari_mpi_ctx *x = dpari_mpi_ctx_of(comm);
     const int64_t first = DPARI_MPI_LANES_FIRST, last = DPARI_MPI_LANES_LAST;
     int64_t bytes, found = 4 * last;
     dpar_status status = DPAR_OK;
@@ -4867,12 +4931,12 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
     memset(&said, 0, sizeof said);
     dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-reduce");
     status = dpari_mpi_worst(
-        x->main, in != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY, &said, &c->why);
+        x->main, in != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY, &said, &comm->why);
     for (bytes = first; status == DPAR_OK && bytes <= last && found > last; bytes *= 4) {
         double alone = 0, lanes = 0;
-        status = dpari_mpi_sum_time(c, bytes, 2 * bytes, in, &alone);
+        status = dpari_mpi_sum_time(comm, bytes, 2 * bytes, in, &alone);
         if (status == DPAR_OK) {
-            status = dpari_mpi_sum_time(c, bytes, 0, in, &lanes);
+            status = dpari_mpi_sum_time(comm, bytes, 0, in, &lanes);
         }
         found = lanes < alone ? bytes : found;
     }
@@ -4886,23 +4950,23 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
  * Closes it on failure. */
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(*out);
-    dpari_mpi_levels *l = &c->level;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(*out);
+    dpari_mpi_levels *levels = &context->level;
     dpar_status status = dpari_mpi_find_levels(*out);
-    if (status >= 0 && c->world->host_of == NULL) {
-        status = dpari_mpi_find_hosts(c);
+    if (status >= 0 && context->world->host_of == NULL) {
+        status = dpari_mpi_find_hosts(context);
     }
-    if (status >= 0 && c->world->host != NULL) {
-        const char *here = dpari_mpi_host(c, c->comm.rank);
-        if (l->inside != NULL) {
-            dpari_group_call(l->inside, l->member + l->begin[l->node], here);
+    if (status >= 0 && context->world->host != NULL) {
+        const char *here = dpari_mpi_host(context, context->comm.rank);
+        if (levels->inside != NULL) {
+            dpari_group_call(levels->inside, levels->member + levels->begin[levels->node], here);
         }
         if ((*out)->node != NULL) {
             dpari_group_call((*out)->node, NULL, here);
         }
     }
-    if (status >= 0 && c->world->communicators == 1) {
-        status = dpari_mpi_find_at_once(c);
+    if (status >= 0 && context->world->communicators == 1) {
+        status = dpari_mpi_find_at_once(context);
         if (status == DPAR_OK) {
             status = dpari_mpi_find_lanes(*out);
         }
@@ -4923,7 +4987,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
  * complete and waits in the second. */
 static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     MPI_Comm part = MPI_COMM_NULL;
     dpar_comm *node = NULL;
     dpar_call barrier;
@@ -4937,27 +5001,27 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     if (status < 0) {
         return status;
     }
-    code = MPI_Comm_split(c->main, color < 0 ? MPI_UNDEFINED : (int)color, (int)key, &part);
+    code = MPI_Comm_split(context->main, color < 0 ? MPI_UNDEFINED : (int)color, (int)key, &part);
     if (code != MPI_SUCCESS) {
-        return dpari_mpi_failed(c, NULL, "split", code);
+        return dpari_mpi_failed(context, NULL, "split", code);
     }
     if (comm->node != NULL) {
         status = dpar_comm_split(comm->node, color, key, &node);
         said = comm->node->why;
-        status = dpari_mpi_worst(c->main, status, &said, &comm->why);
+        status = dpari_mpi_worst(context->main, status, &said, &comm->why);
         if (status < 0) { /* on this node or on another */
             dpari_mpi_close_part(node);
             if (part != MPI_COMM_NULL) {
                 MPI_Comm_free(&part);
             }
-            return dpari_mpi_break(c, status, comm->why.text, 0);
+            return dpari_mpi_break(context, status, comm->why.text, 0);
         }
     }
     if (part == MPI_COMM_NULL) {
         *out = NULL;
         return DPAR_OK;
     }
-    status = dpari_mpi_make(c->world, &part, &c->options, out, &comm->why);
+    status = dpari_mpi_make(context->world, &part, &context->options, out, &comm->why);
     if (status < 0) {
         (void)dpar_comm_free(node);
         return status;
@@ -4972,14 +5036,14 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
  * that cache registered memory. */
 static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpari_mpi_memory *m;
     void *base;
     uintptr_t at;
-    if (c->world->node != NULL) { /* memory that the node's ranks reach */
-        dpar_status status = dpar_comm_alloc(c->world->node, bytes, memory);
+    if (context->world->node != NULL) { /* memory that the node's ranks reach */
+        dpar_status status = dpar_comm_alloc(context->world->node, bytes, memory);
         if (status < 0) {
-            comm->why = c->world->node->why;
+            comm->why = context->world->node->why;
         }
         return status;
     }
@@ -4992,36 +5056,36 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
     m = (dpari_mpi_memory *)(void *)((char *)base + (at - (uintptr_t)base) - sizeof *m);
     m->base = base;
     m->before = NULL;
-    m->after = c->world->memory;
+    m->after = context->world->memory;
     if (m->after != NULL) {
         m->after->before = m;
     }
-    c->world->memory = m;
+    context->world->memory = m;
     *memory = m + 1;
     return DPAR_OK;
 }
 
 static void dpari_mpi_release(dpar_comm *comm, void *memory)
 {
-    dpari_mpi_world *w = dpari_mpi_ctx_of(comm)->world;
+    dpari_mpi_world *world = dpari_mpi_ctx_of(comm)->world;
     dpari_mpi_memory *m = (dpari_mpi_memory *)memory;
     if (m == NULL) {
         return;
     }
-    if (w->node != NULL) {
-        dpar_comm_release(w->node, memory);
+    if (world->node != NULL) {
+        dpar_comm_release(world->node, memory);
         return;
     }
     m--;
     if (m->before != NULL) {
         m->before->after = m->after;
     } else {
-        w->memory = m->after;
+        world->memory = m->after;
     }
     if (m->after != NULL) {
         m->after->before = m->before;
     }
-    if (!w->held) {
+    if (!world->held) {
         free(m->base);
     }
 }
@@ -5044,26 +5108,26 @@ static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 
 static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpar_why why;
     dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
-    dpari_mpi_break(c, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
 }
 
 /* Writes this rank's last operations, and where other ranks have reported that they wait. */
 static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    int64_t i = c->records > DPARI_MPI_RING ? c->records - DPARI_MPI_RING : 0;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    int64_t i = context->records > DPARI_MPI_RING ? context->records - DPARI_MPI_RING : 0;
     int32_t r;
-    dpari_mpi_listen(c);
+    dpari_mpi_listen(context);
     dpar_text_put(out, "rank ");
     dpari_text_int(out, comm->rank);
     dpar_text_put(out, " of ");
     dpari_text_int(out, comm->size);
     dpar_text_put(out, ", mpi\n");
-    for (; i < c->records; i++) {
-        const dpari_mpi_record *record = &c->ring[i % DPARI_MPI_RING];
+    for (; i < context->records; i++) {
+        const dpari_mpi_record *record = &context->ring[i % DPARI_MPI_RING];
         dpar_text_put(out, "  ");
         dpari_mpi_describe_record(out, record);
         if (record->state == DPAR_MORE) {
@@ -5072,8 +5136,8 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
             dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
         }
     }
-    for (r = 0; c->heard != NULL && r < comm->size; r++) {
-        const dpari_mpi_note *h = &c->heard[r];
+    for (r = 0; context->heard != NULL && r < comm->size; r++) {
+        const dpari_mpi_note *h = &context->heard[r];
         if (h->sequence != 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
@@ -5086,41 +5150,41 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
 
 static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
 {
-    const dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    const dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     if (comm->node == NULL) {
         dpar_text_put(out, ", all communication by MPI messages: ");
-        dpar_text_put(out, c->world->flat.text);
+        dpar_text_put(out, context->world->flat.text);
         return;
     }
     dpar_text_put(out, " on ");
-    dpari_text_int(out, c->level.nodes);
-    dpar_text_put(out, c->level.nodes == 1 ? " node" : " nodes that exchange MPI messages");
+    dpari_text_int(out, context->level.nodes);
+    dpar_text_put(out, context->level.nodes == 1 ? " node" : " nodes that exchange MPI messages");
     dpar_text_put(out, "; the ");
     dpari_text_int(out, comm->node->size);
     dpar_text_put(out, comm->node->size == 1 ? " rank" : " ranks");
     dpar_text_put(out, " of this node by its shared memory");
 }
 
-/* Ends works of c that nobody waited for. MPI may still use their memory, which is therefore kept.
- * Returns their number. */
-static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
+/* Ends works of the context that nobody waited for. MPI may still use their memory, which is
+ * therefore kept. Returns their number. */
+static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *context)
 {
-    dpari_mpi_task *t, *after;
+    dpari_mpi_task *task, *after;
     int32_t lost = 0;
     dpar_work *work, *next;
-    for (work = c->world->light; work != NULL; work = next) {
+    for (work = context->world->light; work != NULL; work = next) {
         next = work->next;
-        if (work->comm == &c->comm && dpari_mpi_grow(work) == NULL) {
+        if (work->comm == &context->comm && dpari_mpi_grow(work) == NULL) {
             dpari_mpi_light_lose(work);
             lost++;
         }
     }
-    for (t = c->world->tasks; t != NULL; t = after) {
-        after = t->after;
-        if (t->ctx == c) {
-            work = t->work;
-            t->work = NULL;
-            dpari_mpi_end(t, DPAR_E_ARG);
+    for (task = context->world->tasks; task != NULL; task = after) {
+        after = task->after;
+        if (task->ctx == context) {
+            work = task->work;
+            task->work = NULL;
+            dpari_mpi_end(task, DPAR_E_ARG);
             if (work != NULL) {
                 work->comm = NULL; /* it counts as finished */
                 work->status = DPAR_E_ARG;
@@ -5143,52 +5207,52 @@ static void dpari_mpi_close_part(dpar_comm *part)
 }
 
 /* Frees the world with its last communicator. alive: MPI is not finalised yet. */
-static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
+static void dpari_mpi_leave_world(dpari_mpi_world *world, int alive)
 {
-    dpari_mpi_task *t, *next;
+    dpari_mpi_task *task, *next;
     dpari_mpi_memory *m, *after;
-    dpar_comm *c;
-    w->communicators--;
-    if (w->communicators > 0) {
+    dpar_comm *comm;
+    world->communicators--;
+    if (world->communicators > 0) {
         return;
     }
-    if (w->held && w->node != NULL) {
-        dpari_group_of(w->node)->world->owns = DPARI_OWNS_FILE;
+    if (world->held && world->node != NULL) {
+        dpari_group_of(world->node)->world->owns = DPARI_OWNS_FILE;
     }
-    dpari_mpi_close_part(w->node);
-    for (t = w->spare; t != NULL; t = next) {
-        next = t->after;
-        if (t->room > 1) {
-            free(t->piece);
+    dpari_mpi_close_part(world->node);
+    for (task = world->spare; task != NULL; task = next) {
+        next = task->after;
+        if (task->room > 1) {
+            free(task->piece);
         }
-        free(t);
+        free(task);
     }
-    for (m = w->held ? NULL : w->memory; m != NULL; m = after) {
+    for (m = world->held ? NULL : world->memory; m != NULL; m = after) {
         after = m->after;
         free(m->base);
     }
-    while ((c = dpari_ended_take(&w->closed)) != NULL) {
-        free(dpari_mpi_ctx_of(c));
+    while ((comm = dpari_ended_take(&world->closed)) != NULL) {
+        free(dpari_mpi_ctx_of(comm));
     }
-    free(w->host_of);
-    free(w->host);
+    free(world->host_of);
+    free(world->host);
     if (alive) {
-        if (w->all != MPI_GROUP_NULL) {
-            MPI_Group_free(&w->all);
+        if (world->all != MPI_GROUP_NULL) {
+            MPI_Group_free(&world->all);
         }
-        MPI_Op_free(&w->max);
-        MPI_Op_free(&w->min);
-        MPI_Op_free(&w->sum);
+        MPI_Op_free(&world->max);
+        MPI_Op_free(&world->min);
+        MPI_Op_free(&world->sum);
     }
-    free(w);
+    free(world);
 }
 
-static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
+static void dpari_mpi_close_inside(dpari_mpi_ctx *context)
 {
-    dpari_mpi_close_part(c->level.inside);
-    c->level.inside = NULL;
-    free(c->level.node_of);
-    c->level.node_of = NULL;
+    dpari_mpi_close_part(context->level.inside);
+    context->level.inside = NULL;
+    free(context->level.node_of);
+    context->level.node_of = NULL;
 }
 
 /* Waits until a request is done, or `limit` seconds have passed on the stopwatch; 0 means no limit.
@@ -5206,32 +5270,33 @@ static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, d
 /* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
  * freed that still has messages. All ranks are closing and none waits, so that no new note is sent.
  */
-static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
+static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
 {
-    const double limit = c->comm.timeout_s;
+    const double limit = context->comm.timeout_s;
     dpari_stopwatch watch = {0, 0};
     MPI_Request request = MPI_REQUEST_NULL;
     int32_t r, there;
-    if (c->comm.size == 1 || c->comm.size > DPARI_MPI_RANKS_TOLD) {
+    if (context->comm.size == 1 || context->comm.size > DPARI_MPI_RANKS_TOLD) {
         return DPAR_OK;
     }
-    if (c->told == NULL) {
-        c->told = (int32_t *)calloc((size_t)c->comm.size, sizeof *c->told);
+    if (context->told == NULL) {
+        context->told = (int32_t *)calloc((size_t)context->comm.size, sizeof *context->told);
     }
-    there = c->told != NULL &&
-            MPI_Ireduce_scatter_block(c->told, &c->due, 1, MPI_INT32_T, MPI_SUM, c->main,
-                                      &request) == MPI_SUCCESS &&
+    there = context->told != NULL &&
+            MPI_Ireduce_scatter_block(context->told, &context->due, 1, MPI_INT32_T, MPI_SUM,
+                                      context->main, &request) == MPI_SUCCESS &&
             dpari_mpi_in_time(&request, &watch, limit);
-    for (; there && c->notes < c->due; c->notes++) { /* without a probe: see dpari_mpi_begin */
-        there = MPI_Irecv(&c->last, (int)sizeof c->last, MPI_BYTE, MPI_ANY_SOURCE,
-                          DPARI_MPI_TAG_NOTE, c->side, &request) == MPI_SUCCESS &&
+    for (; there && context->notes < context->due;
+         context->notes++) { /* without a probe: see dpari_mpi_begin */
+        there = MPI_Irecv(&context->last, (int)sizeof context->last, MPI_BYTE, MPI_ANY_SOURCE,
+                          DPARI_MPI_TAG_NOTE, context->side, &request) == MPI_SUCCESS &&
                 dpari_mpi_in_time(&request, &watch, limit);
     }
-    for (r = 0; there && c->waiting != NULL && r < c->comm.size; r++) {
-        there = dpari_mpi_in_time(&c->waiting[r].sent, &watch, limit);
+    for (r = 0; there && context->waiting != NULL && r < context->comm.size; r++) {
+        there = dpari_mpi_in_time(&context->waiting[r].sent, &watch, limit);
     }
     return there ? (dpar_status)DPAR_OK
-                 : dpari_mpi_break(c, DPAR_E_TIMEOUT,
+                 : dpari_mpi_break(context, DPAR_E_TIMEOUT,
                                    "dpar_comm_free: a rank called it, but does not finish it", 0);
 }
 
@@ -5249,69 +5314,69 @@ static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
 
 /* Closing the world's first communicator closes those that were split from it. If it is broken
  * these are broken first, because other ranks may be waiting in them. */
-static void dpari_mpi_close_split(dpari_mpi_ctx *c, int finalized)
+static void dpari_mpi_close_split(dpari_mpi_ctx *context, int finalized)
 {
     dpari_mpi_ctx *part;
-    while (c->older == NULL && (part = c->world->open) != c) {
-        if (!finalized && c->comm.status < 0) {
-            (void)dpari_mpi_break(part, c->comm.status, c->comm.why.text, 1);
+    while (context->older == NULL && (part = context->world->open) != context) {
+        if (!finalized && context->comm.status < 0) {
+            (void)dpari_mpi_break(part, context->comm.status, context->comm.why.text, 1);
         }
         dpari_mpi_close_part(&part->comm);
     }
 }
 
-static void dpari_mpi_unlist(dpari_mpi_ctx *c)
+static void dpari_mpi_unlist(dpari_mpi_ctx *context)
 {
-    dpari_mpi_ctx **link = &c->world->open;
-    while (*link != c) {
+    dpari_mpi_ctx **link = &context->world->open;
+    while (*link != context) {
         link = &(*link)->older;
     }
-    *link = c->older;
+    *link = context->older;
 }
 
 static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpari_mpi_world *w = c->world;
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_world *world = context->world;
     int finalized = 0, kept;
     int32_t lost;
     dpar_status met = DPAR_OK, read = DPAR_OK;
     MPI_Finalized(&finalized);
     if (!finalized && comm->status >= 0) {
         met = dpari_mpi_meet_at_end(comm);
-        read = met >= 0 ? dpari_mpi_last_notes(c) : (dpar_status)DPAR_OK;
+        read = met >= 0 ? dpari_mpi_last_notes(context) : (dpar_status)DPAR_OK;
     }
-    dpari_mpi_close_split(c, finalized);
-    dpari_mpi_unlist(c);
-    lost = dpari_mpi_lose_tasks(c);
-    dpari_mpi_close_inside(c);
+    dpari_mpi_close_split(context, finalized);
+    dpari_mpi_unlist(context);
+    lost = dpari_mpi_lose_tasks(context);
+    dpari_mpi_close_inside(context);
     if (comm->node != NULL && comm->status < 0) {
-        dpar_comm_abort(comm->node, comm->status, c->inward.text);
+        dpar_comm_abort(comm->node, comm->status, context->inward.text);
     }
-    if (comm->node != c->world->node) {
+    if (comm->node != context->world->node) {
         dpari_mpi_close_part(comm->node);
     }
-    if (!finalized && c->comm.status < 0) { /* otherwise dpari_mpi_begin has read the notes */
-        dpari_mpi_listen(c);
+    if (!finalized && context->comm.status < 0) { /* otherwise dpari_mpi_begin has read the notes */
+        dpari_mpi_listen(context);
     }
-    kept = finalized || read < 0 || !dpari_mpi_letters_gone(c, c->waiting) ||
-           !dpari_mpi_letters_gone(c, c->broken);
-    if (!finalized && c->comm.status >= 0) { /* freeing a broken one might never return */
-        MPI_Comm_free(&c->main);
-        MPI_Comm_free(&c->side);
+    kept = finalized || read < 0 || !dpari_mpi_letters_gone(context, context->waiting) ||
+           !dpari_mpi_letters_gone(context, context->broken);
+    if (!finalized && context->comm.status >= 0) { /* freeing a broken one might never return */
+        MPI_Comm_free(&context->main);
+        MPI_Comm_free(&context->side);
     }
     if (!kept) { /* MPI does not use this memory any more */
-        free(c->waiting);
-        free(c->broken);
-        free(c->heard);
-        free(c->told);
-        free(c->scratch);
-        comm = dpari_ended_keep(&w->closed, comm);
+        free(context->waiting);
+        free(context->broken);
+        free(context->heard);
+        free(context->told);
+        free(context->scratch);
+        comm = dpari_ended_keep(&world->closed, comm);
         free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
     } else {
         dpari_on_end_all(comm);
     }
-    dpari_mpi_leave_world(w, !finalized);
+    dpari_mpi_leave_world(world, !finalized);
     if (lost > 0) {
         return DPAR_E_ARG;
     }
@@ -5322,16 +5387,16 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
 
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Waits, with the deadline, until all remaining ranks shrink. MPIX_Comm_shrink has no deadline. */
-static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
+static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
 {
     dpari_stopwatch watch = {0, 0};
     MPI_Request request;
-    int flag = 1, done = 0, code = MPIX_Comm_iagree(c->main, &flag, &request);
+    int flag = 1, done = 0, code = MPIX_Comm_iagree(context->main, &flag, &request);
     while (code == MPI_SUCCESS && !done) { /* if a rank has died the test fails when it is done */
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             break;
         }
-        if (c->comm.timeout_s > 0 && dpari_os_waited(&watch) > c->comm.timeout_s) {
+        if (context->comm.timeout_s > 0 && dpari_os_waited(&watch) > context->comm.timeout_s) {
             dpari_mpi_put_why(why, "shrink: not all remaining ranks called it before the deadline");
             return DPAR_E_TIMEOUT;
         }
@@ -5344,14 +5409,14 @@ static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Sets was[r] to the rank in c of part's rank r. */
-static void dpari_mpi_shrink_map(const dpari_mpi_ctx *c, MPI_Comm part, int32_t *was)
+/* Sets was[r] to the rank in `context` of rank r of `part`. */
+static void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was)
 {
     MPI_Group of, in;
     int n = 0, r, old;
     MPI_Comm_size(part, &n);
     MPI_Comm_group(part, &of);
-    MPI_Comm_group(c->main, &in);
+    MPI_Comm_group(context->main, &in);
     for (r = 0; r < n && was != NULL; r++) {
         MPI_Group_translate_ranks(of, 1, &r, in, &old);
         was[r] = (int32_t)old;
@@ -5366,24 +5431,24 @@ static void dpari_mpi_shrink_map(const dpari_mpi_ctx *c, MPI_Comm part, int32_t 
 static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     MPI_Comm part = MPI_COMM_NULL;
     dpar_status status;
     int code;
     /* An error that the communicator already has stays: the first one counts. */
     dpar_comm_abort(comm, DPAR_E_PEER, "another rank called dpar_comm_shrink");
-    status = dpari_mpi_shrink_meet(c, why);
+    status = dpari_mpi_shrink_meet(context, why);
     if (status < 0) {
         return status;
     }
-    code = MPIX_Comm_shrink(c->main, &part);
+    code = MPIX_Comm_shrink(context->main, &part);
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "MPIX_Comm_shrink", code);
         return DPAR_E_SYSTEM;
     }
-    status = dpar_mpi_make(part, &c->options, out, why);
+    status = dpar_mpi_make(part, &context->options, out, why);
     if (status >= 0) {
-        dpari_mpi_shrink_map(c, part, was);
+        dpari_mpi_shrink_map(context, part, was);
     }
     MPI_Comm_free(&part);
     return status;
@@ -5434,38 +5499,38 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why)
 {
     int rank = 0, size = 1, code;
-    dpari_mpi_ctx *c;
+    dpari_mpi_ctx *context;
     MPI_Comm_rank(*main, &rank);
     MPI_Comm_size(*main, &size);
-    c = (dpari_mpi_ctx *)calloc(1, sizeof *c + (size_t)size * sizeof *c->rows);
-    if (c == NULL) {
+    context = (dpari_mpi_ctx *)calloc(1, sizeof *context + (size_t)size * sizeof *context->rows);
+    if (context == NULL) {
         dpari_mpi_put_why(why, "no memory for a communicator");
         MPI_Comm_free(main);
         return DPAR_E_MEMORY;
     }
-    c->main = *main;
-    MPI_Comm_set_errhandler(c->main, MPI_ERRORS_RETURN);
-    code = MPI_Comm_dup(c->main, &c->side);
+    context->main = *main;
+    MPI_Comm_set_errhandler(context->main, MPI_ERRORS_RETURN);
+    code = MPI_Comm_dup(context->main, &context->side);
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "MPI_Comm_dup", code);
         MPI_Comm_free(main);
-        free(c);
+        free(context);
         return DPAR_E_SYSTEM;
     }
-    MPI_Comm_set_errhandler(c->side, MPI_ERRORS_RETURN);
-    c->rows = (const void **)(void *)(c + 1);
-    c->world = world;
+    MPI_Comm_set_errhandler(context->side, MPI_ERRORS_RETURN);
+    context->rows = (const void **)(void *)(context + 1);
+    context->world = world;
     world->communicators++;
-    c->older = world->open;
-    world->open = c;
-    c->options = *options;
-    c->tag_most = dpari_mpi_tag_most(c->main);
-    c->comm.rank = (int32_t)rank;
-    c->comm.size = (int32_t)size;
-    c->comm.timeout_s = options->timeout_s;
-    c->comm.context = c;
-    dpari_mpi_table(&c->comm.engine);
-    *out = &c->comm;
+    context->older = world->open;
+    world->open = context;
+    context->options = *options;
+    context->tag_most = dpari_mpi_tag_most(context->main);
+    context->comm.rank = (int32_t)rank;
+    context->comm.size = (int32_t)size;
+    context->comm.timeout_s = options->timeout_s;
+    context->comm.context = context;
+    dpari_mpi_table(&context->comm.engine);
+    *out = &context->comm;
     return DPAR_OK;
 }
 
@@ -5568,29 +5633,29 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
 
 static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
 {
-    dpari_mpi_world *w = (dpari_mpi_world *)calloc(1, sizeof *w);
+    dpari_mpi_world *world = (dpari_mpi_world *)calloc(1, sizeof *world);
     int code;
-    if (w == NULL) {
+    if (world == NULL) {
         dpari_mpi_put_why(why, "no memory for a communicator");
         return NULL;
     }
-    w->lanes_from = DPARI_MPI_LANES;
-    w->dealt[0] = -1; /* not used before it is measured */
-    w->dealt[1] = -1;
-    w->all = MPI_GROUP_NULL;
-    code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
+    world->lanes_from = DPARI_MPI_LANES;
+    world->dealt[0] = -1; /* not used before it is measured */
+    world->dealt[1] = -1;
+    world->all = MPI_GROUP_NULL;
+    code = MPI_Op_create(dpari_mpi_user_max, 1, &world->max);
     if (code == MPI_SUCCESS) {
-        code = MPI_Op_create(dpari_mpi_user_min, 1, &w->min);
+        code = MPI_Op_create(dpari_mpi_user_min, 1, &world->min);
     }
     if (code == MPI_SUCCESS) {
-        code = MPI_Op_create(dpari_mpi_user_sum, 1, &w->sum);
+        code = MPI_Op_create(dpari_mpi_user_sum, 1, &world->sum);
     }
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "MPI_Op_create", code);
-        free(w);
+        free(world);
         return NULL;
     }
-    return w;
+    return world;
 }
 
 /* Describes the ranks of a node as a job of dpar, under a name that no other job has. */

@@ -504,13 +504,13 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 }
 
 /* "2.28.9" */
-static void dpari_nccl_put_version(dpar_text *t, int32_t version)
+static void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
-    dpari_text_int(t, version / 10000);
-    dpari_text_char(t, '.');
-    dpari_text_int(t, version / 100 % 100);
-    dpari_text_char(t, '.');
-    dpari_text_int(t, version % 100);
+    dpari_text_int(text, version / 10000);
+    dpari_text_char(text, '.');
+    dpari_text_int(text, version / 100 % 100);
+    dpari_text_char(text, '.');
+    dpari_text_int(text, version % 100);
 }
 
 static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
@@ -766,9 +766,9 @@ struct dpari_nccl_ctx {
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
-static dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *c)
+static dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 {
-    return (dpari_nccl_ctx *)c->context;
+    return (dpari_nccl_ctx *)comm->context;
 }
 
 static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
@@ -803,23 +803,23 @@ static char *dpari_nccl_letter_of(const dpar_work *work)
 
 /* ==== messages of errors ==== */
 
-static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
+static void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
 {
-    dpari_operation_text(t, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
+    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
     if (dpari_tag_compared(n->tag) != n->tag) {
         return;
     }
     if (dpari_kind_reduces(n->kind)) {
-        dpari_text_char(t, ' ');
-        dpar_text_put(t, dpari_op_name(n->op));
+        dpari_text_char(text, ' ');
+        dpar_text_put(text, dpari_op_name(n->op));
     }
     if (dpari_kind_rooted(n->kind)) {
-        dpar_text_put(t, " root ");
-        dpari_text_int(t, n->root);
+        dpar_text_put(text, " root ");
+        dpari_text_int(text, n->root);
     }
     if (n->tag != 0) {
-        dpar_text_put(t, " tag ");
-        dpari_text_int(t, n->tag);
+        dpar_text_put(text, " tag ");
+        dpari_text_int(text, n->tag);
     }
 }
 
@@ -848,109 +848,111 @@ static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaEr
                      why, "%s failed: CUDA says: %s", doing, cudaGetErrorString(code));
 }
 
-static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, const char *what)
+static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status, const char *what)
 {
-    return dpari_repeat(status, &c->comm.why, what);
+    return dpari_repeat(status, &context->comm.why, what);
 }
 
 /* ==== breaking ==== */
 
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *c);
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *context);
 
 static void *dpari_nccl_abort_now(void *arg)
 {
-    dpari_nccl_ctx *c = (dpari_nccl_ctx *)arg;
+    dpari_nccl_ctx *context = (dpari_nccl_ctx *)arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaSetDevice(c->world->device);
+    (void)cudaSetDevice(context->world->device);
     (void)cudaThreadExchangeStreamCaptureMode(&mode); /* freeing must not end another's capture */
-    (void)c->world->api.CommAbort(c->ended);
+    (void)context->world->api.CommAbort(context->ended);
     return NULL;
 }
 
-/* Aborts c's communicator of NCCL. Its kernels end at once, but then NCCL frees memory, which waits
- * for all kernels of the device, also those of other communicators. The abort therefore runs in a
- * thread of its own, so that these can be aborted meanwhile. c is kept until the thread has ended
- * (dpari_nccl_retire). */
-static void dpari_nccl_abort_comm(dpari_nccl_ctx *c)
+/* Aborts the context's communicator of NCCL. Its kernels end at once, but then NCCL frees memory,
+ * which waits for all kernels of the device, also those of other communicators. The abort therefore
+ * runs in a thread of its own, so that these can be aborted meanwhile. the context is kept until
+ * the thread has ended (dpari_nccl_retire). */
+static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
 {
-    c->ended = c->nccl;
-    c->nccl = NULL;
-    c->ends = 1;
-    if (dpari_os_thread(&c->ending, dpari_nccl_abort_now, c) != 0) {
-        c->ends = 0;
-        (void)c->world->api.CommAbort(c->ended);
+    context->ended = context->nccl;
+    context->nccl = NULL;
+    context->ends = 1;
+    if (dpari_os_thread(&context->ending, dpari_nccl_abort_now, context) != 0) {
+        context->ends = 0;
+        (void)context->world->api.CommAbort(context->ended);
     }
 }
 
-static void dpari_nccl_free_waits(dpari_nccl_world *w);
+static void dpari_nccl_free_waits(dpari_nccl_world *world);
 
-/* Ends NCCL's operations of c, so that the streams continue. The communicator of NCCL itself is
- * kept if c is elastic, for dpar_nccl_shrink, and if c lends memory, until it is closed, because
- * NCCL maps that memory and kernels may be reading it. */
-static void dpari_nccl_stop(dpari_nccl_ctx *c)
+/* Ends NCCL's operations of the context, so that the streams continue. The communicator of NCCL
+ * itself is kept if the context is elastic, for dpar_nccl_shrink, and if the context lends memory,
+ * until it is closed, because NCCL maps that memory and kernels may be reading it. */
+static void dpari_nccl_stop(dpari_nccl_ctx *context)
 {
-    const dpari_nccl_api *api = &c->world->api;
-    ncclComm_t nccl = c->nccl;
+    const dpari_nccl_api *api = &context->world->api;
+    ncclComm_t nccl = context->nccl;
     if (nccl == NULL) {
         return;
     }
-    dpari_nccl_free_waits(c->world);
-    if (c->lends || (c->world->options.elastic && api->CommShrink != NULL)) {
+    dpari_nccl_free_waits(context->world);
+    if (context->lends || (context->world->options.elastic && api->CommShrink != NULL)) {
         if (api->CommRevoke != NULL) {
             (void)api->CommRevoke(nccl, 0);
         }
         return;
     }
-    dpari_nccl_abort_comm(c);
+    dpari_nccl_abort_comm(context);
 }
 
-/* Breaks c, unless it is broken already: the first error stays. With `tell` the other ranks are
- * informed by the watchdog. */
-static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const char *text,
+/* Breaks the context, unless it is broken already: the first error stays. With `tell` the other
+ * ranks are informed by the watchdog. */
+static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status, const char *text,
                                     int32_t tell)
 {
-    if (DPARI_LOAD(&c->comm.status) < 0) {
-        return c->comm.status;
+    if (DPARI_LOAD(&context->comm.status) < 0) {
+        return context->comm.status;
     }
-    if (text != c->comm.why.text) {
-        (void)dpari_repeat(status, &c->comm.why, text);
+    if (text != context->comm.why.text) {
+        (void)dpari_repeat(status, &context->comm.why, text);
     }
-    DPARI_STORE(&c->comm.status, status);
-    c->told = !tell;
+    DPARI_STORE(&context->comm.status, status);
+    context->told = !tell;
     if (tell) {
-        dpari_nccl_tell_broken(c);
+        dpari_nccl_tell_broken(context);
     }
-    dpari_nccl_stop(c);
+    dpari_nccl_stop(context);
     return status;
 }
 
-/* A call of NCCL failed. This breaks c, except that wrong arguments only fail that call. */
-static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclResult_t code)
+/* A call of NCCL failed. This breaks the context, except that wrong arguments only fail that call.
+ */
+static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing, ncclResult_t code)
 {
     dpar_why why;
-    if (DPARI_LOAD(&c->comm.status) < 0) {
-        return c->comm.status;
+    if (DPARI_LOAD(&context->comm.status) < 0) {
+        return context->comm.status;
     }
     if (code == ncclInProgress) {
         (void)dpari_say(DPAR_E_TIMEOUT, &why,
                         "%s: not enqueued before the deadline, because not all ranks connected",
                         doing);
-        return dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
+        return dpari_nccl_break(context, DPAR_E_TIMEOUT, why.text, 1);
     }
-    dpari_nccl_say(&c->world->api, &why, doing, code);
+    dpari_nccl_say(&context->world->api, &why, doing, code);
     if (code == ncclInvalidArgument) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG, why.text);
+        return dpari_nccl_refuse(context, DPAR_E_ARG, why.text);
     }
     return dpari_nccl_break(
-        c, code == ncclRemoteError ? (dpar_status)DPAR_E_PEER : (dpar_status)DPAR_E_SYSTEM,
+        context, code == ncclRemoteError ? (dpar_status)DPAR_E_PEER : (dpar_status)DPAR_E_SYSTEM,
         why.text, 1);
 }
 
-static dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *c, const char *doing, cudaError_t code)
+static dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
+                                          cudaError_t code)
 {
     dpar_why why;
     (void)dpari_nccl_cuda_says(&why, doing, code);
-    return dpari_nccl_break(c, DPAR_E_SYSTEM, why.text, 1);
+    return dpari_nccl_break(context, DPAR_E_SYSTEM, why.text, 1);
 }
 
 /* ==== time ==== */
@@ -996,32 +998,34 @@ static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t ncc
     }
 }
 
-static void dpari_nccl_lock(dpari_nccl_world *w)
+static void dpari_nccl_lock(dpari_nccl_world *world)
 {
-    (void)pthread_mutex_lock(&w->lock);
+    (void)pthread_mutex_lock(&world->lock);
 }
 
-static void dpari_nccl_unlock(dpari_nccl_world *w)
+static void dpari_nccl_unlock(dpari_nccl_world *world)
 {
-    (void)pthread_mutex_unlock(&w->lock);
+    (void)pthread_mutex_unlock(&world->lock);
 }
 
-/* dpari_nccl_break for a caller without the lock, since the watchdog may break c at the same time.
+/* dpari_nccl_break for a caller without the lock, since the watchdog may break the context at the
+ * same time.
  */
-static dpar_status dpari_nccl_broke(dpari_nccl_ctx *c, dpar_status status, const char *text)
+static dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status, const char *text)
 {
-    dpari_nccl_lock(c->world);
-    status = dpari_nccl_break(c, status, text, 1);
-    dpari_nccl_unlock(c->world);
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_break(context, status, text, 1);
+    dpari_nccl_unlock(context->world);
     return status;
 }
 
-static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *c, const char *doing, cudaError_t code)
+static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
+                                         cudaError_t code)
 {
     dpar_status status;
-    dpari_nccl_lock(c->world);
-    status = dpari_nccl_cuda_failed(c, doing, code);
-    dpari_nccl_unlock(c->world);
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_cuda_failed(context, doing, code);
+    dpari_nccl_unlock(context->world);
     return status;
 }
 
@@ -1030,38 +1034,40 @@ enum { DPARI_NCCL_GRACE = 1 };
 
 /* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
  * does not know which rank it was. The side channel reports the rank shortly after its grace. */
-static int dpari_nccl_unnamed(dpari_nccl_ctx *c, ncclResult_t said)
+static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
 {
     const double now = dpari_os_now();
-    if (said != ncclRemoteError || c->world->side.links == 0) {
+    if (said != ncclRemoteError || context->world->side.links == 0) {
         return 0;
     }
-    c->remote = c->remote > 0 ? c->remote : now;
-    return now - c->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
+    context->remote = context->remote > 0 ? context->remote : now;
+    return now - context->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
 }
 
 /* Locked. Polls a communicator that the watchdog knows until NCCL is through. The lock is released
  * in between, so that the watchdog continues: ranks that connect for their first operation wait for
  * each other here, and one may be missing. */
-static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
+static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 {
-    dpari_nccl_world *w = c->world;
-    const int watched = w->watched && w->entering != NULL; /* by the deadline of its operation */
+    dpari_nccl_world *world = context->world;
+    const int watched =
+        world->watched && world->entering != NULL; /* by the deadline of its operation */
     dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
     for (;;) {
         ncclResult_t code = ncclSuccess;
-        if (c->nccl == NULL || DPARI_LOAD(&c->comm.status) < 0 ||
-            w->api.CommGetAsyncError(c->nccl, &code) != ncclSuccess) {
+        if (context->nccl == NULL || DPARI_LOAD(&context->comm.status) < 0 ||
+            world->api.CommGetAsyncError(context->nccl, &code) != ncclSuccess) {
             return ncclInternalError;
         }
-        if ((code != ncclInProgress && !dpari_nccl_unnamed(c, code)) ||
-            (!watched && c->comm.timeout_s > 0 && dpari_os_waited(&watch) > c->comm.timeout_s)) {
+        if ((code != ncclInProgress && !dpari_nccl_unnamed(context, code)) ||
+            (!watched && context->comm.timeout_s > 0 &&
+             dpari_os_waited(&watch) > context->comm.timeout_s)) {
             return code;
         }
-        dpari_nccl_unlock(w);
+        dpari_nccl_unlock(world);
         dpari_nccl_breathe(looks++);
-        dpari_nccl_lock(w);
+        dpari_nccl_lock(world);
     }
 }
 
@@ -1080,120 +1086,121 @@ static cudaError_t dpari_nccl_query(cudaEvent_t event)
     return code;
 }
 
-static int32_t dpari_nccl_capturing(const dpari_nccl_world *w)
+static int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(w->options.stream, &capture) == cudaSuccess &&
+    return cudaStreamIsCapturing(world->options.stream, &capture) == cudaSuccess &&
            capture != cudaStreamCaptureStatusNone;
 }
 
-static void dpari_nccl_record_ends(dpari_nccl_slot *s, int32_t state)
+static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
 {
-    dpari_nccl_ctx *c = s->ctx;
-    if (c != NULL && s->number + DPARI_NCCL_RING > c->records &&
-        c->ring[s->number % DPARI_NCCL_RING].state == DPAR_MORE) {
-        c->ring[s->number % DPARI_NCCL_RING].state = state;
+    dpari_nccl_ctx *context = slot->ctx;
+    if (context != NULL && slot->number + DPARI_NCCL_RING > context->records &&
+        context->ring[slot->number % DPARI_NCCL_RING].state == DPAR_MORE) {
+        context->ring[slot->number % DPARI_NCCL_RING].state = state;
     }
 }
 
 /* Locked. Recycles a slot that nobody needs any more. */
-static void dpari_nccl_slot_free(dpari_nccl_world *w, dpari_nccl_slot *s)
+static void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
-    if (s->works == 0 && !s->flying) {
-        s->next = w->spare;
-        w->spare = s;
+    if (slot->works == 0 && !slot->flying) {
+        slot->next = world->spare;
+        world->spare = slot;
     }
 }
 
 /* Locked. Removes the operations that have ended from the front of the list. An error of the device
  * breaks their communicators. */
-static void dpari_nccl_reap(dpari_nccl_world *w)
+static void dpari_nccl_reap(dpari_nccl_world *world)
 {
-    while (w->flying != NULL) {
-        dpari_nccl_slot *s = w->flying;
-        cudaError_t code = s->capture ? cudaSuccess : dpari_nccl_query(s->done);
+    while (world->flying != NULL) {
+        dpari_nccl_slot *slot = world->flying;
+        cudaError_t code = slot->capture ? cudaSuccess : dpari_nccl_query(slot->done);
         if (code == cudaErrorNotReady) {
             return;
         }
-        if (code != cudaSuccess && s->ctx != NULL) {
-            (void)dpari_nccl_cuda_failed(s->ctx, "an operation under way", code);
+        if (code != cudaSuccess && slot->ctx != NULL) {
+            (void)dpari_nccl_cuda_failed(slot->ctx, "an operation under way", code);
         }
-        dpari_nccl_record_ends(s, s->ctx != NULL && s->ctx->comm.status < 0 ? -1 : DPAR_OK);
-        w->flying = s->next;
-        w->last = w->flying == NULL ? NULL : w->last;
-        s->flying = 0;
-        dpari_nccl_slot_free(w, s);
+        dpari_nccl_record_ends(slot,
+                               slot->ctx != NULL && slot->ctx->comm.status < 0 ? -1 : DPAR_OK);
+        world->flying = slot->next;
+        world->last = world->flying == NULL ? NULL : world->last;
+        slot->flying = 0;
+        dpari_nccl_slot_free(world, slot);
     }
 }
 
 /* Locked. Returns a free slot, or NULL with the error in *status. */
-static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
+static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *context, dpar_status *status)
 {
-    dpari_nccl_world *w = c->world;
-    dpari_nccl_slot *s;
+    dpari_nccl_world *world = context->world;
+    dpari_nccl_slot *slot;
     for (;;) {
-        *status = c->comm.status;
+        *status = context->comm.status;
         if (*status < 0) {
             return NULL;
         }
-        if (w->spare == NULL) {
-            dpari_nccl_reap(w);
+        if (world->spare == NULL) {
+            dpari_nccl_reap(world);
         }
-        s = w->spare;
-        if (s != NULL) {
-            w->spare = s->next;
-            s->next = NULL;
-            return s;
+        slot = world->spare;
+        if (slot != NULL) {
+            world->spare = slot->next;
+            slot->next = NULL;
+            return slot;
         }
-        if (w->flying == NULL) {
-            *status = dpari_say(DPAR_E_MEMORY, &c->comm.why,
+        if (world->flying == NULL) {
+            *status = dpari_say(DPAR_E_MEMORY, &context->comm.why,
                                 "%d operations were posted and none of them waited for: wait for "
                                 "some, or raise work_count of dpar_nccl_desc",
-                                w->options.work_count);
+                                world->options.work_count);
             return NULL;
         }
-        dpari_nccl_unlock(w);
+        dpari_nccl_unlock(world);
         dpari_nccl_nap(); /* all are under way: the oldest ends first */
-        dpari_nccl_lock(w);
+        dpari_nccl_lock(world);
     }
 }
 
 /* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
  * Returns with the lock held, or NULL, without it, and the error in *status. */
-static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *call,
+static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
                                          dpar_status *status)
 {
-    dpari_nccl_world *w = c->world;
-    dpari_nccl_slot *s;
+    dpari_nccl_world *world = context->world;
+    dpari_nccl_slot *slot;
     dpari_nccl_record *r;
     cudaError_t code;
-    dpari_nccl_lock(w);
-    s = dpari_nccl_spare(c, status);
-    if (s == NULL) {
-        dpari_nccl_unlock(w);
+    dpari_nccl_lock(world);
+    slot = dpari_nccl_spare(context, status);
+    if (slot == NULL) {
+        dpari_nccl_unlock(world);
         return NULL;
     }
-    s->ctx = c;
-    s->call = *call;
-    s->messages = dpari_kind_sends(call->kind);
-    s->meets = 0;
-    s->sequence = s->messages ? 0 : c->sequence++;
-    s->works = s->flying = s->told = 0;
-    s->since = -1;
-    s->number = c->records++;
-    s->capture = dpari_nccl_capturing(w);
-    code = cudaEventRecord(s->ready, w->options.stream);
+    slot->ctx = context;
+    slot->call = *call;
+    slot->messages = dpari_kind_sends(call->kind);
+    slot->meets = 0;
+    slot->sequence = slot->messages ? 0 : context->sequence++;
+    slot->works = slot->flying = slot->told = 0;
+    slot->since = -1;
+    slot->number = context->records++;
+    slot->capture = dpari_nccl_capturing(world);
+    code = cudaEventRecord(slot->ready, world->options.stream);
     if (code == cudaSuccess) {
-        code = cudaStreamWaitEvent(w->stream, s->ready, 0);
+        code = cudaStreamWaitEvent(world->stream, slot->ready, 0);
     }
     if (code != cudaSuccess) {
-        *status = dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
-        dpari_nccl_slot_free(w, s);
-        dpari_nccl_unlock(w);
+        *status = dpari_nccl_cuda_failed(context, "waiting for the compute stream", code);
+        dpari_nccl_slot_free(world, slot);
+        dpari_nccl_unlock(world);
         return NULL;
     }
-    r = &c->ring[s->number % DPARI_NCCL_RING];
-    r->sequence = s->sequence;
+    r = &context->ring[slot->number % DPARI_NCCL_RING];
+    r->sequence = slot->sequence;
     r->count = call->count;
     r->kind = call->kind;
     r->type = call->type;
@@ -1201,65 +1208,65 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     r->root = call->root;
     r->tag = call->tag;
     r->state = DPAR_MORE;
-    w->entering = s;
-    return s;
+    world->entering = slot;
+    return slot;
 }
 
 /* Ends the enqueuing of an operation to which `works` works refer, and releases the lock. */
-static dpar_status dpari_nccl_end(dpari_nccl_slot *s, int32_t works, dpar_status status)
+static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
 {
-    dpari_nccl_ctx *c = s->ctx;
-    dpari_nccl_world *w = c->world;
-    cudaError_t code = cudaEventRecord(s->done, w->stream);
-    w->entering = NULL;
+    dpari_nccl_ctx *context = slot->ctx;
+    dpari_nccl_world *world = context->world;
+    cudaError_t code = cudaEventRecord(slot->done, world->stream);
+    world->entering = NULL;
     if (code != cudaSuccess && status >= 0) {
-        status = dpari_nccl_cuda_failed(c, "recording the event after an operation", code);
+        status = dpari_nccl_cuda_failed(context, "recording the event after an operation", code);
     }
-    s->works = status < 0 ? 0 : works;
-    s->flying = code == cudaSuccess;
+    slot->works = status < 0 ? 0 : works;
+    slot->flying = code == cudaSuccess;
     if (status < 0) {
-        dpari_nccl_record_ends(s, -1);
+        dpari_nccl_record_ends(slot, -1);
     }
-    if (s->flying) {
-        if (w->last != NULL) {
-            w->last->next = s;
+    if (slot->flying) {
+        if (world->last != NULL) {
+            world->last->next = slot;
         } else {
-            w->flying = s;
+            world->flying = slot;
         }
-        w->last = s;
+        world->last = slot;
     } else {
-        dpari_nccl_slot_free(w, s);
+        dpari_nccl_slot_free(world, slot);
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
     return status;
 }
 
-static void dpari_nccl_let_go(dpari_nccl_world *w, dpari_nccl_slot *s)
+static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
-    dpari_nccl_lock(w);
-    s->works--;
-    dpari_nccl_slot_free(w, s);
-    dpari_nccl_unlock(w);
+    dpari_nccl_lock(world);
+    slot->works--;
+    dpari_nccl_slot_free(world, slot);
+    dpari_nccl_unlock(world);
 }
 
 /* Waits until the device has finished an operation. The watchdog checks the deadline; without one
  * this does. */
-static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
+static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 {
-    dpari_nccl_ctx *c = s->ctx;
-    const double limit = c->comm.timeout_s;
+    dpari_nccl_ctx *context = slot->ctx;
+    const double limit = context->comm.timeout_s;
     dpari_stopwatch watch = {0, 0};
     int32_t polls = 0;
     for (;;) {
-        cudaError_t code = dpari_nccl_query(s->done);
-        if (DPARI_LOAD(&c->comm.status) < 0) {
-            return c->comm.status;
+        cudaError_t code = dpari_nccl_query(slot->done);
+        if (DPARI_LOAD(&context->comm.status) < 0) {
+            return context->comm.status;
         }
         if (code == cudaSuccess) {
             return DPAR_OK;
         }
         if (code != cudaErrorNotReady) {
-            return dpari_nccl_cuda_broke(c, "waiting for an operation", code);
+            return dpari_nccl_cuda_broke(context, "waiting for an operation", code);
         }
         polls++;
         if (polls < 200) {
@@ -1267,9 +1274,9 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
             continue;
         }
         dpari_nccl_nap();
-        if (!c->world->watched && limit > 0 && dpari_os_waited(&watch) > limit) {
+        if (!context->world->watched && limit > 0 && dpari_os_waited(&watch) > limit) {
             return dpari_nccl_broke(
-                c, DPAR_E_TIMEOUT,
+                context, DPAR_E_TIMEOUT,
                 "an operation did not finish before the deadline (with no_watchdog the missing "
                 "ranks are not known)");
         }
@@ -1318,63 +1325,65 @@ typedef struct dpari_nccl_run {
     dpar_status status; /* of reduce_mem */
 } dpari_nccl_run;
 
-static int dpari_nccl_well(const dpari_nccl_run *x)
+static int dpari_nccl_well(const dpari_nccl_run *run)
 {
-    return x->code == ncclSuccess && x->cuda == cudaSuccess && x->status >= 0;
+    return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
 }
 
 /* Takes the result of a call of NCCL. Within a group ncclInProgress is as good as success, because
  * the end of the group is polled. */
-static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
+static void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
 {
     if (grouped && code == ncclInProgress) {
         return;
     }
     if (code == ncclInProgress || code == ncclRemoteError) {
-        const ncclResult_t then = dpari_nccl_settle(x->c);
+        const ncclResult_t then = dpari_nccl_settle(run->c);
         code = code == ncclInProgress || then != ncclSuccess ? then : code;
     }
-    if (x->code == ncclSuccess) {
-        x->code = code;
+    if (run->code == ncclSuccess) {
+        run->code = code;
     }
 }
 
-static void dpari_nccl_open(dpari_nccl_run *x)
+static void dpari_nccl_open(dpari_nccl_run *run)
 {
-    if (dpari_nccl_well(x)) {
-        dpari_nccl_took(x, x->api->GroupStart(), 1);
-        x->grouped = x->code == ncclSuccess;
+    if (dpari_nccl_well(run)) {
+        dpari_nccl_took(run, run->api->GroupStart(), 1);
+        run->grouped = run->code == ncclSuccess;
     }
 }
 
-static void dpari_nccl_shut(dpari_nccl_run *x)
+static void dpari_nccl_shut(dpari_nccl_run *run)
 {
-    if (x->grouped) { /* also after an error within it */
-        x->grouped = 0;
-        dpari_nccl_took(x, x->api->GroupEnd(), 0);
+    if (run->grouped) { /* also after an error within it */
+        run->grouped = 0;
+        dpari_nccl_took(run, run->api->GroupEnd(), 0);
     }
 }
 
-static void dpari_nccl_send_bytes(dpari_nccl_run *x, const void *from, int64_t bytes, int32_t to)
+static void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes, int32_t to)
 {
-    if (bytes > 0 && dpari_nccl_well(x)) {
+    if (bytes > 0 && dpari_nccl_well(run)) {
         dpari_nccl_took(
-            x, x->api->Send(from, (size_t)bytes, ncclUint8, (int)to, x->c->nccl, x->stream), 1);
+            run, run->api->Send(from, (size_t)bytes, ncclUint8, (int)to, run->c->nccl, run->stream),
+            1);
     }
 }
 
-static void dpari_nccl_recv_bytes(dpari_nccl_run *x, void *to, int64_t bytes, int32_t from)
+static void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes, int32_t from)
 {
-    if (bytes > 0 && dpari_nccl_well(x)) {
+    if (bytes > 0 && dpari_nccl_well(run)) {
         dpari_nccl_took(
-            x, x->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, x->c->nccl, x->stream), 1);
+            run, run->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, run->c->nccl, run->stream),
+            1);
     }
 }
 
-static void dpari_nccl_copy(dpari_nccl_run *x, void *to, const void *from, int64_t bytes)
+static void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes)
 {
-    if (bytes > 0 && to != from && dpari_nccl_well(x)) {
-        x->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, x->stream);
+    if (bytes > 0 && to != from && dpari_nccl_well(run)) {
+        run->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, run->stream);
     }
 }
 
@@ -1403,10 +1412,10 @@ static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
 
 /* What this rank sends to rank r and receives from it, in bytes and as addresses. Every operation
  * that moves data is described as an all-to-all, most of whose pieces are empty. */
-static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
+static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
                                 dpari_nccl_piece *p)
 {
-    const int32_t me = c->comm.rank, root = call->root;
+    const int32_t me = context->comm.rank, root = call->root;
     const int64_t unit = dpar_type_bytes(call->type);
     int64_t give = 0, take = 0, from = 0, to = 0;
     switch (call->kind) {
@@ -1443,36 +1452,36 @@ static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, 
     p->to = take > 0 ? (char *)call->out + to * unit : NULL;
 }
 
-static void dpari_nccl_pieces(dpari_nccl_ctx *c, const dpar_call *call)
+static void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t r;
-    for (r = 0; r < c->comm.size; r++) {
-        dpari_nccl_piece_of(c, call, r, &c->piece[r]);
+    for (r = 0; r < context->comm.size; r++) {
+        dpari_nccl_piece_of(context, call, r, &context->piece[r]);
     }
 }
 
 /* Enqueues a group with a send to and a receive from each rank, and copies the piece that stays. */
-static void dpari_nccl_exchange(dpari_nccl_run *x)
+static void dpari_nccl_exchange(dpari_nccl_run *run)
 {
-    dpari_nccl_ctx *c = x->c;
-    const int32_t me = c->comm.rank;
+    dpari_nccl_ctx *context = run->c;
+    const int32_t me = context->comm.rank;
     int32_t r;
-    dpari_nccl_pieces(c, x->call);
-    dpari_nccl_open(x);
-    for (r = 0; r < c->comm.size; r++) {
+    dpari_nccl_pieces(context, run->call);
+    dpari_nccl_open(run);
+    for (r = 0; r < context->comm.size; r++) {
         if (r != me) {
-            dpari_nccl_send_bytes(x, c->piece[r].from, c->piece[r].give, r);
-            dpari_nccl_recv_bytes(x, c->piece[r].to, c->piece[r].take, r);
+            dpari_nccl_send_bytes(run, context->piece[r].from, context->piece[r].give, r);
+            dpari_nccl_recv_bytes(run, context->piece[r].to, context->piece[r].take, r);
         }
     }
-    dpari_nccl_shut(x);
-    dpari_nccl_copy(x, c->piece[me].to, c->piece[me].from, c->piece[me].give);
+    dpari_nccl_shut(run);
+    dpari_nccl_copy(run, context->piece[me].to, context->piece[me].from, context->piece[me].give);
 }
 
 /* Bytes of scratch for one rank's part of a block. */
-static int64_t dpari_nccl_block(const dpari_nccl_ctx *c)
+static int64_t dpari_nccl_block(const dpari_nccl_ctx *context)
 {
-    const int64_t most = c->world->options.scratch_bytes / c->comm.size;
+    const int64_t most = context->world->options.scratch_bytes / context->comm.size;
     return most / (8 * DPARI_NCCL_LIMIT) * (8 * DPARI_NCCL_LIMIT);
 }
 
@@ -1487,39 +1496,42 @@ static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
 
 /* True if this rank receives from each rank as much as it sends to it. Only then do equal addresses
  * of in and out mean an operation in place, because a rank that sends nothing may pass any in. */
-static int dpari_nccl_swaps(dpari_nccl_ctx *c, const dpar_call *call)
+static int dpari_nccl_swaps(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t r;
-    dpari_nccl_pieces(c, call);
-    for (r = 0; r < c->comm.size && c->piece[r].give == c->piece[r].take; r++) {
+    dpari_nccl_pieces(context, call);
+    for (r = 0; r < context->comm.size && context->piece[r].give == context->piece[r].take; r++) {
     }
-    return r == c->comm.size;
+    return r == context->comm.size;
 }
 
 /* all_to_all in place: receives a block of each piece into scratch, and then copies it to where the
  * block that was sent was. */
-static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
+static void dpari_nccl_exchange_in_place(dpari_nccl_run *run)
 {
-    dpari_nccl_ctx *c = x->c;
-    char *scratch = c->world->scratch;
-    const int64_t block = dpari_nccl_block(c);
+    dpari_nccl_ctx *context = run->c;
+    char *scratch = context->world->scratch;
+    const int64_t block = dpari_nccl_block(context);
     int64_t at, most = 0;
     int32_t r;
-    dpari_nccl_pieces(c, x->call);
-    for (r = 0; r < c->comm.size; r++) {
-        most = r != c->comm.rank && c->piece[r].give > most ? c->piece[r].give : most;
+    dpari_nccl_pieces(context, run->call);
+    for (r = 0; r < context->comm.size; r++) {
+        most = r != context->comm.rank && context->piece[r].give > most ? context->piece[r].give
+                                                                        : most;
     }
-    for (at = 0; at < most && dpari_nccl_well(x); at += block) {
-        dpari_nccl_open(x);
-        for (r = 0; r < c->comm.size; r++) {
-            const int64_t n = r == c->comm.rank ? 0 : dpari_nccl_rest(c->piece[r].give, at, block);
-            dpari_nccl_send_bytes(x, c->piece[r].from + at, n, r);
-            dpari_nccl_recv_bytes(x, scratch + r * block, n, r);
+    for (at = 0; at < most && dpari_nccl_well(run); at += block) {
+        dpari_nccl_open(run);
+        for (r = 0; r < context->comm.size; r++) {
+            const int64_t n =
+                r == context->comm.rank ? 0 : dpari_nccl_rest(context->piece[r].give, at, block);
+            dpari_nccl_send_bytes(run, context->piece[r].from + at, n, r);
+            dpari_nccl_recv_bytes(run, scratch + r * block, n, r);
         }
-        dpari_nccl_shut(x);
-        for (r = 0; r < c->comm.size; r++) {
-            const int64_t n = r == c->comm.rank ? 0 : dpari_nccl_rest(c->piece[r].give, at, block);
-            dpari_nccl_copy(x, c->piece[r].to + at, scratch + r * block, n);
+        dpari_nccl_shut(run);
+        for (r = 0; r < context->comm.size; r++) {
+            const int64_t n =
+                r == context->comm.rank ? 0 : dpari_nccl_rest(context->piece[r].give, at, block);
+            dpari_nccl_copy(run, context->piece[r].to + at, scratch + r * block, n);
         }
     }
 }
@@ -1529,10 +1541,10 @@ static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
 
 /* Elements of the part of a reduction that rank r adds up, and where it begins. The root adds up
  * all of a reduce. */
-static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
+static int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
                                int64_t *begin)
 {
-    const int64_t n = call->count / c->comm.size, more = call->count % c->comm.size;
+    const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
         *begin = n * r + (r < more ? r : more);
         return n + (r < more);
@@ -1545,83 +1557,84 @@ static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, i
     return dpari_nccl_count(call, call->in_count, r);
 }
 
-static void dpari_nccl_add_block(dpari_nccl_run *x, void *to, const void *from, int64_t count,
+static void dpari_nccl_add_block(dpari_nccl_run *run, void *to, const void *from, int64_t count,
                                  int64_t stride)
 {
-    const dpar_mem *adds = x->c->world->options.reduce_mem;
+    const dpar_mem *adds = run->c->world->options.reduce_mem;
     dpar_mem_reduce sum;
-    if (count == 0 || !dpari_nccl_well(x)) {
+    if (count == 0 || !dpari_nccl_well(run)) {
         return;
     }
     memset(&sum, 0, sizeof sum);
     sum.to = to;
     sum.from = from;
     sum.count = count;
-    sum.parts = x->c->comm.size;
+    sum.parts = run->c->comm.size;
     sum.stride = stride;
-    sum.to_type = sum.from_type = x->call->type;
-    sum.sum_type = x->call->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
-    sum.op = x->call->op;
+    sum.to_type = sum.from_type = run->call->type;
+    sum.sum_type = run->call->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    sum.op = run->call->op;
     sum.scale = 1;
-    x->status = adds->reduce(adds->ctx, &sum);
+    run->status = adds->reduce(adds->ctx, &sum);
 }
 
-static void dpari_nccl_add(dpari_nccl_run *x)
+static void dpari_nccl_add(dpari_nccl_run *run)
 {
-    dpari_nccl_ctx *c = x->c;
-    const int32_t n = c->comm.size, me = c->comm.rank;
-    const char *in = (const char *)x->call->in;
-    char *scratch = c->world->scratch, *out = (char *)x->call->out;
-    const int64_t block = dpari_nccl_block(c);
-    int64_t at, most = 0, own_begin, own = dpari_nccl_part(c, x->call, me, &own_begin) * x->unit;
+    dpari_nccl_ctx *context = run->c;
+    const int32_t n = context->comm.size, me = context->comm.rank;
+    const char *in = (const char *)run->call->in;
+    char *scratch = context->world->scratch, *out = (char *)run->call->out;
+    const int64_t block = dpari_nccl_block(context);
+    int64_t at, most = 0, own_begin,
+                own = dpari_nccl_part(context, run->call, me, &own_begin) * run->unit;
     int32_t r;
     for (r = 0; r < n; r++) {
-        int64_t begin, part = dpari_nccl_part(c, x->call, r, &begin) * x->unit;
+        int64_t begin, part = dpari_nccl_part(context, run->call, r, &begin) * run->unit;
         most = part > most ? part : most;
     }
-    out += x->call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * x->unit : 0;
-    for (at = 0; at < most && dpari_nccl_well(x); at += block) {
+    out += run->call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * run->unit : 0;
+    for (at = 0; at < most && dpari_nccl_well(run); at += block) {
         const int64_t mine = dpari_nccl_rest(own, at, block);
-        dpari_nccl_open(x);
+        dpari_nccl_open(run);
         for (r = 0; r < n; r++) {
-            int64_t begin, part = dpari_nccl_part(c, x->call, r, &begin) * x->unit;
+            int64_t begin, part = dpari_nccl_part(context, run->call, r, &begin) * run->unit;
             if (r != me) {
-                dpari_nccl_send_bytes(x, in + begin * x->unit + at,
+                dpari_nccl_send_bytes(run, in + begin * run->unit + at,
                                       dpari_nccl_rest(part, at, block), r);
-                dpari_nccl_recv_bytes(x, scratch + r * block, mine, r);
+                dpari_nccl_recv_bytes(run, scratch + r * block, mine, r);
             }
         }
-        dpari_nccl_shut(x);
-        dpari_nccl_copy(x, scratch + me * block, in + own_begin * x->unit + at, mine);
-        dpari_nccl_add_block(x, out + at, scratch, mine / x->unit, block / x->unit);
+        dpari_nccl_shut(run);
+        dpari_nccl_copy(run, scratch + me * block, in + own_begin * run->unit + at, mine);
+        dpari_nccl_add_block(run, out + at, scratch, mine / run->unit, block / run->unit);
     }
 }
 
 /* Sends all parts of `out` to all ranks. */
-static void dpari_nccl_share(dpari_nccl_run *x)
+static void dpari_nccl_share(dpari_nccl_run *run)
 {
-    dpari_nccl_ctx *c = x->c;
-    char *out = (char *)x->call->out;
+    dpari_nccl_ctx *context = run->c;
+    char *out = (char *)run->call->out;
     int32_t r;
-    dpari_nccl_open(x);
-    for (r = 0; r < c->comm.size; r++) {
-        int64_t begin, n = dpari_nccl_part(c, x->call, r, &begin);
-        if (n > 0 && dpari_nccl_well(x)) {
-            char *at = out + begin * x->unit;
-            dpari_nccl_took(x,
-                            x->api->Broadcast(at, at, (size_t)(n * x->unit), ncclUint8, (int)r,
-                                              c->nccl, x->stream),
+    dpari_nccl_open(run);
+    for (r = 0; r < context->comm.size; r++) {
+        int64_t begin, n = dpari_nccl_part(context, run->call, r, &begin);
+        if (n > 0 && dpari_nccl_well(run)) {
+            char *at = out + begin * run->unit;
+            dpari_nccl_took(run,
+                            run->api->Broadcast(at, at, (size_t)(n * run->unit), ncclUint8, (int)r,
+                                                context->nccl, run->stream),
                             1);
         }
     }
-    dpari_nccl_shut(x);
+    dpari_nccl_shut(run);
 }
 
-static void dpari_nccl_reduce_exactly(dpari_nccl_run *x)
+static void dpari_nccl_reduce_exactly(dpari_nccl_run *run)
 {
-    dpari_nccl_add(x);
-    if (x->call->kind == DPAR_CALL_ALL_REDUCE && x->c->comm.size > 1 && dpari_nccl_well(x)) {
-        dpari_nccl_share(x);
+    dpari_nccl_add(run);
+    if (run->call->kind == DPAR_CALL_ALL_REDUCE && run->c->comm.size > 1 && dpari_nccl_well(run)) {
+        dpari_nccl_share(run);
     }
 }
 
@@ -1629,151 +1642,155 @@ static void dpari_nccl_reduce_exactly(dpari_nccl_run *x)
 
 /* NCCL has no all-gather or reduce-scatter with pieces of different sizes. A group of broadcasts,
  * or of reductions, replaces them. */
-static void dpari_nccl_by_piece(dpari_nccl_run *x)
+static void dpari_nccl_by_piece(dpari_nccl_run *run)
 {
-    dpari_nccl_ctx *c = x->c;
-    const dpar_call *call = x->call;
+    dpari_nccl_ctx *context = run->c;
+    const dpar_call *call = run->call;
     const ncclDataType_t type = dpari_nccl_type(call->type);
     int32_t r;
-    dpari_nccl_open(x);
-    for (r = 0; r < c->comm.size && dpari_nccl_well(x); r++) {
+    dpari_nccl_open(run);
+    for (r = 0; r < context->comm.size && dpari_nccl_well(run); r++) {
         if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
             char *to = (char *)call->out +
-                       x->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-            dpari_nccl_took(x,
-                            x->api->Broadcast(r == c->comm.rank ? call->in : to, to,
-                                              (size_t)(call->out_count[r] * x->unit), ncclUint8,
-                                              (int)r, c->nccl, x->stream),
+                       run->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
+            dpari_nccl_took(run,
+                            run->api->Broadcast(r == context->comm.rank ? call->in : to, to,
+                                                (size_t)(call->out_count[r] * run->unit), ncclUint8,
+                                                (int)r, context->nccl, run->stream),
                             1);
         } else if (call->kind == DPAR_CALL_REDUCE_SCATTER && call->in_count[r] > 0) {
             const char *from = (const char *)call->in +
-                               x->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
-            dpari_nccl_took(x,
-                            x->api->Reduce(from, r == c->comm.rank ? call->out : NULL,
-                                           (size_t)call->in_count[r], type, dpari_nccl_op(call->op),
-                                           (int)r, c->nccl, x->stream),
+                               run->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
+            dpari_nccl_took(run,
+                            run->api->Reduce(from, r == context->comm.rank ? call->out : NULL,
+                                             (size_t)call->in_count[r], type,
+                                             dpari_nccl_op(call->op), (int)r, context->nccl,
+                                             run->stream),
                             1);
         }
     }
-    dpari_nccl_shut(x);
+    dpari_nccl_shut(run);
 }
 
-static void dpari_nccl_reduce(dpari_nccl_run *x)
+static void dpari_nccl_reduce(dpari_nccl_run *run)
 {
-    const dpar_call *call = x->call;
+    const dpar_call *call = run->call;
     const ncclDataType_t type = dpari_nccl_type(call->type);
     const ncclRedOp_t op = dpari_nccl_op(call->op);
     const size_t n = (size_t)call->count;
-    ncclComm_t nccl = x->c->nccl;
+    ncclComm_t nccl = run->c->nccl;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_nccl_took(x, x->api->AllReduce(call->in, call->out, n, type, op, nccl, x->stream), 0);
+        dpari_nccl_took(
+            run, run->api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream), 0);
     } else if (call->kind == DPAR_CALL_REDUCE) {
         dpari_nccl_took(
-            x, x->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, x->stream),
+            run,
+            run->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream),
             0);
     } else {
-        dpari_nccl_took(x, x->api->ReduceScatter(call->in, call->out, n, type, op, nccl, x->stream),
-                        0);
+        dpari_nccl_took(
+            run, run->api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream), 0);
     }
 }
 
-static void dpari_nccl_move(dpari_nccl_run *x)
+static void dpari_nccl_move(dpari_nccl_run *run)
 {
-    const dpar_call *call = x->call;
-    const size_t n = (size_t)(call->count * x->unit);
+    const dpar_call *call = run->call;
+    const size_t n = (size_t)(call->count * run->unit);
     const int root = (int)call->root;
-    ncclComm_t nccl = x->c->nccl;
+    ncclComm_t nccl = run->c->nccl;
     ncclResult_t code;
     switch (call->kind) {
     case DPAR_CALL_BROADCAST:
-        code = x->api->Broadcast(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        code = run->api->Broadcast(call->in, call->out, n, ncclUint8, root, nccl, run->stream);
         break;
     case DPAR_CALL_ALL_GATHER:
-        code = x->api->AllGather(call->in, call->out, n, ncclUint8, nccl, x->stream);
+        code = run->api->AllGather(call->in, call->out, n, ncclUint8, nccl, run->stream);
         break;
     case DPAR_CALL_GATHER:
-        code = x->api->Gather(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        code = run->api->Gather(call->in, call->out, n, ncclUint8, root, nccl, run->stream);
         break;
     case DPAR_CALL_SCATTER:
-        code = x->api->Scatter(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        code = run->api->Scatter(call->in, call->out, n, ncclUint8, root, nccl, run->stream);
         break;
-    default: code = x->api->AlltoAll(call->in, call->out, n, ncclUint8, nccl, x->stream); break;
+    default: code = run->api->AlltoAll(call->in, call->out, n, ncclUint8, nccl, run->stream); break;
     }
-    dpari_nccl_took(x, code, 0);
+    dpari_nccl_took(run, code, 0);
 }
 
-static void dpari_nccl_enqueue(dpari_nccl_run *x)
+static void dpari_nccl_enqueue(dpari_nccl_run *run)
 {
-    const dpar_call *call = x->call;
+    const dpar_call *call = run->call;
     const int32_t kind = call->kind, reduces = dpari_kind_reduces(kind);
     const int pairs =
         kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER || kind == DPAR_CALL_SCATTER;
     if (kind == DPAR_CALL_BARRIER) {
-        char *word = x->c->world->scratch + x->c->world->options.scratch_bytes;
+        char *word = run->c->world->scratch + run->c->world->options.scratch_bytes;
         dpari_nccl_took(
-            x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
+            run, run->api->AllReduce(word, word, 1, ncclInt32, ncclSum, run->c->nccl, run->stream),
+            0);
     } else if (!call->variable_counts && call->count == 0) {
         return;
-    } else if (reduces && x->c->world->options.rank_order && dpari_is_float(call->type)) {
-        dpari_nccl_reduce_exactly(x);
+    } else if (reduces && run->c->world->options.rank_order && dpari_is_float(call->type)) {
+        dpari_nccl_reduce_exactly(run);
     } else if (kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
-               dpari_nccl_swaps(x->c, call)) {
-        dpari_nccl_exchange_in_place(x);
-    } else if (pairs && (call->variable_counts || x->api->AlltoAll == NULL)) {
-        dpari_nccl_exchange(x);
+               dpari_nccl_swaps(run->c, call)) {
+        dpari_nccl_exchange_in_place(run);
+    } else if (pairs && (call->variable_counts || run->api->AlltoAll == NULL)) {
+        dpari_nccl_exchange(run);
     } else if (call->variable_counts) {
-        dpari_nccl_by_piece(x);
+        dpari_nccl_by_piece(run);
     } else if (reduces) {
-        dpari_nccl_reduce(x);
+        dpari_nccl_reduce(run);
     } else {
-        dpari_nccl_move(x);
+        dpari_nccl_move(run);
     }
 }
 
-static void dpari_nccl_run_init(dpari_nccl_run *x, dpari_nccl_ctx *c, const dpar_call *call)
+static void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context, const dpar_call *call)
 {
-    memset(x, 0, sizeof *x);
-    x->c = c;
-    x->api = &c->world->api;
-    x->call = call;
-    x->stream = c->world->stream;
-    x->unit = dpar_type_bytes(call->type);
-    x->code = ncclSuccess;
-    x->cuda = cudaSuccess;
+    memset(run, 0, sizeof *run);
+    run->c = context;
+    run->api = &context->world->api;
+    run->call = call;
+    run->stream = context->world->stream;
+    run->unit = dpar_type_bytes(call->type);
+    run->code = ncclSuccess;
+    run->cuda = cudaSuccess;
 }
 
 /* The status of an operation that was enqueued. An error breaks the communicator. */
-static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
+static dpar_status dpari_nccl_result(const dpari_nccl_run *run)
 {
     char words[100];
     dpar_text t;
-    if (dpari_nccl_well(x)) {
-        return x->c->comm.status;
+    if (dpari_nccl_well(run)) {
+        return run->c->comm.status;
     }
     dpar_text_init(&t, words, sizeof words);
-    dpari_operation_text(&t, x->call->kind, x->c->sequence - 1, x->call->type, x->call->count,
-                         x->call->root, x->call->tag);
-    if (x->code != ncclSuccess) {
-        return dpari_nccl_failed(x->c, words, x->code);
+    dpari_operation_text(&t, run->call->kind, run->c->sequence - 1, run->call->type,
+                         run->call->count, run->call->root, run->call->tag);
+    if (run->code != ncclSuccess) {
+        return dpari_nccl_failed(run->c, words, run->code);
     }
-    if (x->cuda != cudaSuccess) {
-        return dpari_nccl_cuda_failed(x->c, words, x->cuda);
+    if (run->cuda != cudaSuccess) {
+        return dpari_nccl_cuda_failed(run->c, words, run->cuda);
     }
-    return dpari_nccl_break(x->c, x->status,
+    return dpari_nccl_break(run->c, run->status,
                             "reduce_mem failed to add up a reduction in rank order", 1);
 }
 
 /* A collective on the device's memory. */
-static dpar_status dpari_nccl_collective(dpari_nccl_ctx *c, const dpar_call *call,
+static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
                                          dpari_nccl_slot **slot)
 {
     dpari_nccl_run x;
     dpar_status status = DPAR_OK;
-    dpari_nccl_slot *s = dpari_nccl_begin(c, call, &status);
+    dpari_nccl_slot *s = dpari_nccl_begin(context, call, &status);
     if (s == NULL) {
         return status;
     }
-    dpari_nccl_run_init(&x, c, call);
+    dpari_nccl_run_init(&x, context, call);
     dpari_nccl_enqueue(&x);
     *slot = s;
     return dpari_nccl_end(s, 1, dpari_nccl_result(&x));
@@ -1799,14 +1816,14 @@ static int32_t dpari_nccl_where(const void *at)
 }
 
 /* Where the call's memory is. Negative, with a message, if in and out are in different places. */
-static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
+static int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
 {
-    int32_t in = dpari_call_has_in(&c->comm, call) ? dpari_nccl_where(call->in)
-                                                   : (int32_t)DPARI_NCCL_NOWHERE;
-    int32_t out = dpari_call_has_out(&c->comm, call) ? dpari_nccl_where(call->out)
-                                                     : (int32_t)DPARI_NCCL_NOWHERE;
+    int32_t in = dpari_call_has_in(&context->comm, call) ? dpari_nccl_where(call->in)
+                                                         : (int32_t)DPARI_NCCL_NOWHERE;
+    int32_t out = dpari_call_has_out(&context->comm, call) ? dpari_nccl_where(call->out)
+                                                           : (int32_t)DPARI_NCCL_NOWHERE;
     if (in != DPARI_NCCL_NOWHERE && out != DPARI_NCCL_NOWHERE && in != out) {
-        return dpari_wrong(&c->comm.why,
+        return dpari_wrong(&context->comm.why,
                            "%s: in and out must be both host memory or both device memory",
                            dpar_call_name(call->kind));
     }
@@ -1818,26 +1835,26 @@ static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
 
 /* Exchanges up to `chunk` bytes of each piece, from byte `at` on. The first half of the staging
  * memory holds what is sent, and the second half what is received. Returns when that is done. */
-static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *c, const dpar_call *call, int64_t at,
+static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_call *call, int64_t at,
                                          int64_t chunk)
 {
     dpari_nccl_run x;
     dpar_status status = DPAR_OK;
-    dpari_nccl_slot *s = dpari_nccl_begin(c, call, &status);
-    const int32_t n = c->comm.size, me = c->comm.rank;
-    char *out = c->world->staging, *in = c->world->staging + chunk * n;
+    dpari_nccl_slot *slot = dpari_nccl_begin(context, call, &status);
+    const int32_t n = context->comm.size, me = context->comm.rank;
+    char *out = context->world->staging, *in = context->world->staging + chunk * n;
     int32_t r;
-    if (s == NULL) {
+    if (slot == NULL) {
         return status;
     }
     if (at > 0) {
-        s->sequence = --c->sequence - 1; /* still the same operation */
-        c->ring[s->number % DPARI_NCCL_RING].sequence = s->sequence;
+        slot->sequence = --context->sequence - 1; /* still the same operation */
+        context->ring[slot->number % DPARI_NCCL_RING].sequence = slot->sequence;
     }
-    dpari_nccl_run_init(&x, c, call);
+    dpari_nccl_run_init(&x, context, call);
     dpari_nccl_open(&x);
     for (r = 0; r < n; r++) {
-        const dpari_nccl_piece *p = &c->piece[r];
+        const dpari_nccl_piece *p = &context->piece[r];
         const int64_t give = dpari_nccl_rest(p->give, at, chunk);
         const int64_t take = dpari_nccl_rest(p->take, at, chunk);
         if (give > 0) {
@@ -1849,46 +1866,47 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *c, const dpar_call *cal
         }
     }
     dpari_nccl_shut(&x);
-    status = dpari_nccl_end(s, 1, dpari_nccl_result(&x));
+    status = dpari_nccl_end(slot, 1, dpari_nccl_result(&x));
     if (status < 0) {
         return status;
     }
-    status = dpari_nccl_await(s);
-    dpari_nccl_let_go(c->world, s);
+    status = dpari_nccl_await(slot);
+    dpari_nccl_let_go(context->world, slot);
     return status;
 }
 
-static int64_t dpari_nccl_chunk(const dpari_nccl_ctx *c)
+static int64_t dpari_nccl_chunk(const dpari_nccl_ctx *context)
 {
-    return c->world->options.staging_bytes / (2 * c->comm.size) / 64 * 64;
+    return context->world->options.staging_bytes / (2 * context->comm.size) / 64 * 64;
 }
 
 /* The longest of a rank's pieces, in bytes. */
-static int64_t dpari_nccl_longest(const dpari_nccl_ctx *c)
+static int64_t dpari_nccl_longest(const dpari_nccl_ctx *context)
 {
     int64_t most = 0;
     int32_t r;
-    for (r = 0; r < c->comm.size; r++) {
-        most = c->piece[r].give > most ? c->piece[r].give : most;
-        most = c->piece[r].take > most ? c->piece[r].take : most;
+    for (r = 0; r < context->comm.size; r++) {
+        most = context->piece[r].give > most ? context->piece[r].give : most;
+        most = context->piece[r].take > most ? context->piece[r].take : most;
     }
     return most;
 }
 
 /* Moves all pieces. */
-static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *c, const dpar_call *call)
+static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
 {
-    const int64_t chunk = dpari_nccl_chunk(c), most = dpari_nccl_longest(c);
+    const int64_t chunk = dpari_nccl_chunk(context), most = dpari_nccl_longest(context);
     dpar_status status = DPAR_OK;
     int64_t at;
     int32_t r;
     for (at = 0; (at == 0 || at < most) && status >= 0; at += chunk) {
-        status = dpari_nccl_host_round(c, call, at, chunk);
-        for (r = 0; r < c->comm.size && status >= 0; r++) {
-            const dpari_nccl_piece *p = &c->piece[r];
+        status = dpari_nccl_host_round(context, call, at, chunk);
+        for (r = 0; r < context->comm.size && status >= 0; r++) {
+            const dpari_nccl_piece *p = &context->piece[r];
             const int64_t n = dpari_nccl_rest(p->take, at, chunk);
             if (n > 0) {
-                memcpy(p->to + at, c->world->staging + (c->comm.size + r) * chunk, (size_t)n);
+                memcpy(p->to + at, context->world->staging + (context->comm.size + r) * chunk,
+                       (size_t)n);
             }
         }
     }
@@ -1896,22 +1914,23 @@ static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *c, const dpar_call *call
 }
 
 /* Receives all ranks' versions of this rank's part, and adds them in rank order into `to`. */
-static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *c, const dpar_call *call, char *to)
+static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *context, const dpar_call *call, char *to)
 {
-    const int64_t chunk = dpari_nccl_chunk(c), most = dpari_nccl_longest(c);
+    const int64_t chunk = dpari_nccl_chunk(context), most = dpari_nccl_longest(context);
     const int32_t unit = dpar_type_bytes(call->type);
     dpar_status status = DPAR_OK;
     int64_t at;
     int32_t r;
     for (at = 0; (at == 0 || at < most) && status >= 0; at += chunk) {
-        const int64_t n = dpari_nccl_rest(c->piece[c->comm.rank].take, at, chunk);
+        const int64_t n = dpari_nccl_rest(context->piece[context->comm.rank].take, at, chunk);
         void *out = n > 0 ? to + at : NULL;
-        status = dpari_nccl_host_round(c, call, at, chunk);
-        for (r = 0; r < c->comm.size; r++) {
-            c->parts[r] = c->world->staging + (c->comm.size + r) * chunk;
+        status = dpari_nccl_host_round(context, call, at, chunk);
+        for (r = 0; r < context->comm.size; r++) {
+            context->parts[r] = context->world->staging + (context->comm.size + r) * chunk;
         }
         if (status >= 0 && n > 0) {
-            dpari_kern_reduce(&out, 1, c->parts, c->comm.size, n / unit, call->type, call->op, 0);
+            dpari_kern_reduce(&out, 1, context->parts, context->comm.size, n / unit, call->type,
+                              call->op, 0);
         }
     }
     return status;
@@ -1920,20 +1939,20 @@ static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *c, const dpar_call *call,
 /* Reduces host memory, with the same bits as the engine for shared memory. A short all-reduce sends
  * the whole input to all ranks. A longer one sends each part to the rank that adds it, and the sums
  * from there to all. */
-static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *call)
+static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_call *call)
 {
     const int64_t unit = dpar_type_bytes(call->type);
-    const int32_t n = c->comm.size, me = c->comm.rank;
+    const int32_t n = context->comm.size, me = context->comm.rank;
     const int whole =
-        call->kind == DPAR_CALL_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(c);
-    int64_t own_begin = 0, own = dpari_nccl_part(c, call, me, &own_begin);
+        call->kind == DPAR_CALL_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(context);
+    int64_t own_begin = 0, own = dpari_nccl_part(context, call, me, &own_begin);
     dpar_status status;
     int32_t r;
     own = whole ? call->count : own;
     own_begin = whole ? 0 : own_begin;
     for (r = 0; r < n; r++) {
-        int64_t begin = 0, part = dpari_nccl_part(c, call, r, &begin);
-        dpari_nccl_piece *p = &c->piece[r];
+        int64_t begin = 0, part = dpari_nccl_part(context, call, r, &begin);
+        dpari_nccl_piece *p = &context->piece[r];
         begin = whole ? 0 : begin;
         p->give = (whole ? call->count : part) * unit;
         p->from = p->give > 0 ? (const char *)call->in + begin * unit : NULL;
@@ -1941,51 +1960,53 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *ca
         p->to = NULL;
     }
     status = dpari_nccl_host_add(
-        c, call,
+        context, call,
         own > 0 ? (char *)call->out + (call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * unit : 0)
                 : NULL);
     if (status < 0 || call->kind != DPAR_CALL_ALL_REDUCE || whole) {
         return status;
     }
     for (r = 0; r < n; r++) {
-        int64_t begin = 0, part = dpari_nccl_part(c, call, r, &begin);
-        dpari_nccl_piece *p = &c->piece[r];
+        int64_t begin = 0, part = dpari_nccl_part(context, call, r, &begin);
+        dpari_nccl_piece *p = &context->piece[r];
         p->give = own * unit;
         p->from = (const char *)call->out + own_begin * unit;
         p->take = part * unit;
         p->to = (char *)call->out + begin * unit;
     }
-    c->sequence--; /* the same operation */
-    return dpari_nccl_host_move(c, call);
+    context->sequence--; /* the same operation */
+    return dpari_nccl_host_move(context, call);
 }
 
-static dpar_status dpari_nccl_host(dpari_nccl_ctx *c, const dpar_call *call)
+static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call)
 {
     if (dpari_kind_reduces(call->kind)) {
-        return dpari_nccl_host_reduce(c, call);
+        return dpari_nccl_host_reduce(context, call);
     }
-    dpari_nccl_pieces(c, call);
-    return dpari_nccl_host_move(c, call);
+    dpari_nccl_pieces(context, call);
+    return dpari_nccl_host_move(context, call);
 }
 
 /* ==== messages: posted one by one, enqueued together, in the same order on both sides ==== */
 
 /* Page-locked memory for a message: a part of `letters`, or allocated. NULL if there is none. */
-static char *dpari_nccl_letter(dpari_nccl_world *w, int64_t bytes)
+static char *dpari_nccl_letter(dpari_nccl_world *world, int64_t bytes)
 {
     void *memory = NULL;
     int64_t begin = 0;
     int32_t i;
     bytes = (bytes + 63) / 64 * 64;
-    for (i = 0; i < w->used_count && w->used[i].begin - begin < bytes; i++) {
-        begin = w->used[i].begin + w->used[i].bytes;
+    for (i = 0; i < world->used_count && world->used[i].begin - begin < bytes; i++) {
+        begin = world->used[i].begin + world->used[i].bytes;
     }
-    if (begin + bytes <= w->options.staging_bytes && w->used_count < w->options.work_count) {
-        memmove(&w->used[i + 1], &w->used[i], (size_t)(w->used_count - i) * sizeof w->used[0]);
-        w->used[i].begin = begin;
-        w->used[i].bytes = bytes;
-        w->used_count++;
-        return w->letters + begin;
+    if (begin + bytes <= world->options.staging_bytes &&
+        world->used_count < world->options.work_count) {
+        memmove(&world->used[i + 1], &world->used[i],
+                (size_t)(world->used_count - i) * sizeof world->used[0]);
+        world->used[i].begin = begin;
+        world->used[i].bytes = bytes;
+        world->used_count++;
+        return world->letters + begin;
     }
     if (cudaHostAlloc(&memory, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped) !=
         cudaSuccess) {
@@ -1995,37 +2016,38 @@ static char *dpari_nccl_letter(dpari_nccl_world *w, int64_t bytes)
     return (char *)memory;
 }
 
-static void dpari_nccl_letter_free(dpari_nccl_world *w, char *letter)
+static void dpari_nccl_letter_free(dpari_nccl_world *world, char *letter)
 {
-    const uintptr_t at = (uintptr_t)letter - (uintptr_t)w->letters;
+    const uintptr_t at = (uintptr_t)letter - (uintptr_t)world->letters;
     int32_t i;
     if (letter == NULL) {
         return;
     }
-    if (at >= (uintptr_t)w->options.staging_bytes) {
+    if (at >= (uintptr_t)world->options.staging_bytes) {
         (void)cudaFreeHost(letter);
         return;
     }
-    for (i = 0; i < w->used_count && w->used[i].begin != (int64_t)at; i++) {
+    for (i = 0; i < world->used_count && world->used[i].begin != (int64_t)at; i++) {
     }
-    if (i < w->used_count) {
-        w->used_count--;
-        memmove(&w->used[i], &w->used[i + 1], (size_t)(w->used_count - i) * sizeof w->used[0]);
+    if (i < world->used_count) {
+        world->used_count--;
+        memmove(&world->used[i], &world->used[i + 1],
+                (size_t)(world->used_count - i) * sizeof world->used[0]);
     }
 }
 
 /* Ends a work: copies a received message to host memory, and releases what the work holds. */
 static void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     char *letter = dpari_nccl_letter_of(work);
     if (letter != NULL && status >= 0 && work->call.kind == DPAR_CALL_RECV) {
         memcpy(work->call.out, letter, (size_t)dpari_nccl_bytes(work->call.type, work->call.count));
     }
-    dpari_nccl_letter_free(c->world, letter);
+    dpari_nccl_letter_free(context->world, letter);
     dpari_nccl_set_letter(work, NULL);
     if (dpari_nccl_slot_of(work) != NULL) {
-        dpari_nccl_let_go(c->world, dpari_nccl_slot_of(work));
+        dpari_nccl_let_go(context->world, dpari_nccl_slot_of(work));
         dpari_nccl_keep(work, NULL);
     }
     work->status = status;
@@ -2034,16 +2056,16 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
 }
 
 /* DPAR_E_ARG, with a message, for calls that NCCL cannot run or a graph cannot contain. */
-static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int32_t place)
+static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call, int32_t place)
 {
-    if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(c->world)) {
-        return dpari_wrong(&c->comm.why,
+    if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(context->world)) {
+        return dpari_wrong(&context->comm.why,
                            "%s on host memory blocks, and therefore cannot be captured in a graph",
                            dpar_call_name(call->kind));
     }
     if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
         !dpari_is_float(call->type)) {
-        return dpari_wrong(&c->comm.why,
+        return dpari_wrong(&context->comm.why,
                            "%s: NCCL has no average of integers that rounds towards zero: use "
                            "DPAR_SUM and divide",
                            dpar_call_name(call->kind));
@@ -2052,19 +2074,19 @@ static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int3
 }
 
 /* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
-static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpar_work *work)
+static dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call, dpar_work *work)
 {
-    const int32_t place = dpari_nccl_place(c, call);
+    const int32_t place = dpari_nccl_place(context, call);
     const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
-    const dpar_status can = place < 0 ? (dpar_status)place : dpari_nccl_can(c, call, place);
+    const dpar_status can = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
     char *letter = NULL;
     if (can < 0) {
         return can;
     }
     if (place == DPARI_NCCL_HOST && bytes > 0) {
-        letter = dpari_nccl_letter(c->world, bytes);
+        letter = dpari_nccl_letter(context->world, bytes);
         if (letter == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &c->comm.why,
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
                              "%s: no page-locked memory for a message of %ld bytes",
                              dpar_call_name(call->kind), bytes);
         }
@@ -2072,19 +2094,19 @@ static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpa
             memcpy(letter, call->in, (size_t)bytes);
         }
     }
-    work->comm = &c->comm;
+    work->comm = &context->comm;
     work->call = *call;
     work->status = DPAR_MORE;
     work->phase = DPARI_NCCL_PENDING;
     work->next = NULL;
     dpari_nccl_keep(work, NULL);
     dpari_nccl_set_letter(work, letter);
-    if (c->newest != NULL) {
-        c->newest->next = work;
+    if (context->newest != NULL) {
+        context->newest->next = work;
     } else {
-        c->pending = work;
+        context->pending = work;
     }
-    c->newest = work;
+    context->newest = work;
     return DPAR_OK;
 }
 
@@ -2128,9 +2150,9 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
 
 /* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th receive.
  */
-static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
+static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
 {
-    const int32_t me = x->c->comm.rank;
+    const int32_t me = run->c->comm.rank;
     dpar_work *give = list, *take = list;
     for (;;) {
         while (give != NULL && (give->call.kind != DPAR_CALL_SEND || give->call.root != me)) {
@@ -2146,7 +2168,7 @@ static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
             const char *a = dpari_nccl_letter_of(give);
             char *b = dpari_nccl_letter_of(take);
             const int64_t n = dpari_nccl_bytes(give->call.type, give->call.count);
-            dpari_nccl_copy(x, b != NULL ? (void *)b : take->call.out,
+            dpari_nccl_copy(run, b != NULL ? (void *)b : take->call.out,
                             a != NULL ? (const void *)a : give->call.in, n);
         }
         give = give->next;
@@ -2156,12 +2178,12 @@ static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
 
 /* Removes the messages that can be enqueued from the pending ones. Messages of this rank to itself
  * are enqueued in pairs only; those without their other side stay in *rest. */
-static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
+static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **rest)
 {
     dpar_work *work, *next, *out = NULL, **end = &out, **left = rest;
     int32_t sends = 0, recvs = 0, meet;
-    for (work = c->pending; work != NULL; work = work->next) {
-        if (work->call.root == c->comm.rank) {
+    for (work = context->pending; work != NULL; work = work->next) {
+        if (work->call.root == context->comm.rank) {
             sends += work->call.kind == DPAR_CALL_SEND;
             recvs += work->call.kind == DPAR_CALL_RECV;
         }
@@ -2169,14 +2191,14 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
     meet = sends < recvs ? sends : recvs;
     sends = recvs = 0;
     *rest = NULL;
-    for (work = c->pending; work != NULL; work = next) {
+    for (work = context->pending; work != NULL; work = next) {
         int32_t *seen = work->call.kind == DPAR_CALL_SEND ? &sends : &recvs;
         next = work->next;
         work->next = NULL;
-        if (work->call.root == c->comm.rank && ++*seen > meet) {
+        if (work->call.root == context->comm.rank && ++*seen > meet) {
             *left = work;
             left = &work->next;
-            c->newest = work;
+            context->newest = work;
         } else {
             *end = work;
             end = &work->next;
@@ -2186,16 +2208,16 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
 }
 
 /* Compares the sends and receives of this rank to itself. */
-static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list)
+static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work *list)
 {
     const dpar_work *give = list, *take = list;
     for (;;) {
         while (give != NULL &&
-               (give->call.kind != DPAR_CALL_SEND || give->call.root != c->comm.rank)) {
+               (give->call.kind != DPAR_CALL_SEND || give->call.root != context->comm.rank)) {
             give = give->next;
         }
         while (take != NULL &&
-               (take->call.kind != DPAR_CALL_RECV || take->call.root != c->comm.rank)) {
+               (take->call.kind != DPAR_CALL_RECV || take->call.root != context->comm.rank)) {
             take = take->next;
         }
         if (give == NULL || take == NULL) {
@@ -2203,7 +2225,7 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list
         }
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
-            return dpari_nccl_broke(c, DPAR_E_MISMATCH,
+            return dpari_nccl_broke(context, DPAR_E_MISMATCH,
                                     "a send of this rank to itself and its receive differ in "
                                     "count, type or tag");
         }
@@ -2212,55 +2234,55 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list
     }
 }
 
-/* Enqueues the pending messages of c as one group. */
-static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
+/* Enqueues the pending messages of the context as one group. */
+static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
 {
     dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
-    dpari_nccl_slot *s;
+    dpari_nccl_slot *slot;
     int32_t n = 0;
     dpar_status status;
-    if (c->pending == NULL) {
+    if (context->pending == NULL) {
         return DPAR_OK;
     }
-    c->newest = NULL;
-    list = dpari_nccl_sorted(dpari_nccl_take_ready(c, &rest));
-    c->pending = rest;
+    context->newest = NULL;
+    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
+    context->pending = rest;
     if (list == NULL) {
         return DPAR_OK;
     }
-    status = dpari_nccl_self_fits(c, list);
-    s = status >= 0 ? dpari_nccl_begin(c, &list->call, &status) : NULL;
-    for (work = list; s == NULL && work != NULL; work = list) {
+    status = dpari_nccl_self_fits(context, list);
+    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
+    for (work = list; slot == NULL && work != NULL; work = list) {
         list = work->next;
         dpari_nccl_finish(work, status);
     }
-    if (s == NULL) {
+    if (slot == NULL) {
         return status;
     }
-    dpari_nccl_run_init(&x, c, &s->call);
+    dpari_nccl_run_init(&x, context, &slot->call);
     dpari_nccl_open(&x);
     for (work = list; work != NULL; work = work->next) {
         const dpar_call *call = &work->call;
         const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
         char *letter = dpari_nccl_letter_of(work);
-        if (call->root != c->comm.rank && call->kind == DPAR_CALL_SEND) {
+        if (call->root != context->comm.rank && call->kind == DPAR_CALL_SEND) {
             dpari_nccl_send_bytes(&x, letter != NULL ? letter : call->in, bytes, call->root);
-        } else if (call->root != c->comm.rank) {
+        } else if (call->root != context->comm.rank) {
             dpari_nccl_recv_bytes(&x, letter != NULL ? letter : call->out, bytes, call->root);
         }
         n++;
     }
     dpari_nccl_shut(&x);
     dpari_nccl_to_self(&x, list);
-    status = dpari_nccl_end(s, n, dpari_nccl_result(&x));
+    status = dpari_nccl_end(slot, n, dpari_nccl_result(&x));
     while (list != NULL) {
         work = list;
         list = work->next;
         work->next = NULL;
         work->phase = DPARI_NCCL_ENQUEUED;
         if (status >= 0) {
-            dpari_nccl_keep(work, s);
+            dpari_nccl_keep(work, slot);
         } else {
             dpari_nccl_finish(work, status);
         }
@@ -2270,12 +2292,12 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
 
 /* Enqueues the messages of all communicators, in the order in which these were made, which is the
  * same on all ranks. */
-static void dpari_nccl_flush(dpari_nccl_world *w)
+static void dpari_nccl_flush(dpari_nccl_world *world)
 {
-    dpari_nccl_ctx *c;
-    for (c = w->comms; c != NULL; c = c->next) {
-        if (c->pending != NULL) {
-            (void)dpari_nccl_flush_one(c);
+    dpari_nccl_ctx *context;
+    for (context = world->comms; context != NULL; context = context->next) {
+        if (context->pending != NULL) {
+            (void)dpari_nccl_flush_one(context);
         }
     }
 }
@@ -2286,26 +2308,26 @@ static dpar_status dpari_nccl_wait(dpar_work *work);
 
 static dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    dpari_nccl_slot *s = NULL;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_slot *slot = NULL;
     dpar_status status;
     int32_t place;
     if (dpari_kind_sends(call->kind)) {
-        return dpari_nccl_pend(c, call, work);
+        return dpari_nccl_pend(context, call, work);
     }
-    place = dpari_nccl_place(c, call);
-    status = place < 0 ? (dpar_status)place : dpari_nccl_can(c, call, place);
+    place = dpari_nccl_place(context, call);
+    status = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
     if (status < 0) {
         return status;
     }
-    dpari_nccl_flush(c->world);
+    dpari_nccl_flush(context->world);
     if (place == DPARI_NCCL_HOST) {
-        status = dpari_nccl_host(c, call);
+        status = dpari_nccl_host(context, call);
         work->status = status;
         work->phase = DPARI_NCCL_FINISHED;
         return status;
     }
-    status = dpari_nccl_collective(c, call, &s);
+    status = dpari_nccl_collective(context, call, &slot);
     if (status < 0) {
         return status;
     }
@@ -2313,8 +2335,8 @@ static dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_
     work->call = *call;
     work->status = DPAR_MORE;
     work->phase = DPARI_NCCL_ENQUEUED;
-    work->sequence = s->sequence;
-    dpari_nccl_keep(work, s);
+    work->sequence = slot->sequence;
+    dpari_nccl_keep(work, slot);
     dpari_nccl_set_letter(work, NULL);
     return DPAR_OK;
 }
@@ -2338,93 +2360,93 @@ static int dpari_nccl_blocks(const dpar_work *work)
 /* Enqueues a work that is still pending. Returns its status if it ended, or the communicator's. */
 static dpar_status dpari_nccl_enqueued(dpar_work *work)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     if (work->phase == DPARI_NCCL_PENDING) {
-        dpari_nccl_flush(c->world);
+        dpari_nccl_flush(context->world);
     }
     if (work->comm == NULL) {
         return work->status;
     }
-    return DPARI_LOAD(&c->comm.status);
+    return DPARI_LOAD(&context->comm.status);
 }
 
 /* Removes a message that failed before it was enqueued from the list. */
-static void dpari_nccl_drop(dpari_nccl_ctx *c, dpar_work *work)
+static void dpari_nccl_drop(dpari_nccl_ctx *context, dpar_work *work)
 {
-    dpar_work **at = &c->pending, *before = NULL;
+    dpar_work **at = &context->pending, *before = NULL;
     while (*at != NULL && *at != work) {
         before = *at;
         at = &(*at)->next;
     }
     if (*at == work) {
         *at = work->next;
-        c->newest = c->newest == work ? before : c->newest;
+        context->newest = context->newest == work ? before : context->newest;
     }
 }
 
-static dpar_status dpari_nccl_lone(dpari_nccl_ctx *c)
+static dpar_status dpari_nccl_lone(dpari_nccl_ctx *context)
 {
-    return dpari_nccl_refuse(c, DPAR_E_ARG,
+    return dpari_nccl_refuse(context, DPAR_E_ARG,
                              "a message to this rank itself would wait for ever, because its other "
                              "side is not posted");
 }
 
 static dpar_status dpari_nccl_test(dpar_work *work)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
-    dpari_nccl_slot *s;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
+    dpari_nccl_slot *slot;
     cudaError_t code;
     dpar_status status = dpari_nccl_enqueued(work);
     if (work->comm == NULL) {
         return status;
     }
     if (status < 0) {
-        dpari_nccl_drop(c, work);
+        dpari_nccl_drop(context, work);
         dpari_nccl_finish(work, status);
         return status;
     }
     if (work->phase == DPARI_NCCL_PENDING) {
         return DPAR_MORE;
     }
-    s = dpari_nccl_slot_of(work);
-    if (s->capture) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG,
+    slot = dpari_nccl_slot_of(work);
+    if (slot->capture) {
+        return dpari_nccl_refuse(context, DPAR_E_ARG,
                                  "dpar_test: work that is being captured in a graph cannot be "
                                  "tested: call dpar_wait in the same capture");
     }
-    code = dpari_nccl_query(s->done);
+    code = dpari_nccl_query(slot->done);
     if (code == cudaErrorNotReady) {
         return DPAR_MORE;
     }
     status = code == cudaSuccess ? (dpar_status)DPAR_OK
-                                 : dpari_nccl_cuda_broke(c, "testing an operation", code);
+                                 : dpari_nccl_cuda_broke(context, "testing an operation", code);
     dpari_nccl_finish(work, status);
     return status;
 }
 
 static dpar_status dpari_nccl_wait(dpar_work *work)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     dpar_status status = dpari_nccl_enqueued(work);
-    dpari_nccl_slot *s;
+    dpari_nccl_slot *slot;
     if (work->comm == NULL) {
         return status;
     }
     if (status >= 0 && work->phase == DPARI_NCCL_PENDING) {
-        status = dpari_nccl_lone(c);
+        status = dpari_nccl_lone(context);
     }
     if (status < 0) {
-        dpari_nccl_drop(c, work);
+        dpari_nccl_drop(context, work);
         dpari_nccl_finish(work, status);
         return status;
     }
-    s = dpari_nccl_slot_of(work);
-    if (dpari_nccl_blocks(work) && !s->capture) {
-        status = dpari_nccl_await(s);
+    slot = dpari_nccl_slot_of(work);
+    if (dpari_nccl_blocks(work) && !slot->capture) {
+        status = dpari_nccl_await(slot);
     } else {
-        cudaError_t code = cudaStreamWaitEvent(c->world->options.stream, s->done, 0);
+        cudaError_t code = cudaStreamWaitEvent(context->world->options.stream, slot->done, 0);
         if (code != cudaSuccess) {
-            status = dpari_nccl_cuda_broke(c, "waiting for an operation", code);
+            status = dpari_nccl_cuda_broke(context, "waiting for an operation", code);
         }
     }
     dpari_nccl_finish(work, status);
@@ -2435,28 +2457,28 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
 static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                     dpar_work *works)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpar_work *mine = works;
     dpar_status status = DPAR_OK, one;
     int32_t i, posted = 0;
     if (works == NULL) {
         mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
         if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &c->comm.why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why, "batch: no memory for %d calls", n);
         }
     }
-    dpari_nccl_flush(c->world);
+    dpari_nccl_flush(context->world);
     for (i = 0; i < n && status >= 0; i++) {
-        status = dpari_nccl_pend(c, &calls[i], &mine[i]);
+        status = dpari_nccl_pend(context, &calls[i], &mine[i]);
         posted += status >= 0;
     }
     if (status < 0) { /* none is enqueued */
         for (i = 0; i < posted; i++) {
-            dpari_nccl_drop(c, &mine[i]);
+            dpari_nccl_drop(context, &mine[i]);
             dpari_nccl_finish(&mine[i], status);
         }
     } else {
-        status = dpari_nccl_flush_one(c);
+        status = dpari_nccl_flush_one(context);
     }
     if (works == NULL) {
         for (i = 0; i < posted; i++) {
@@ -2472,23 +2494,23 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
 
 /* ---- memory ---- */
 
-static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *c, void *at)
+static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
 {
-    dpari_nccl_memory *m = (dpari_nccl_memory *)calloc(1, sizeof *m);
-    if (m != NULL) {
-        m->memory = m->base = at;
-        m->next = c->world->memory;
-        c->world->memory = m;
+    dpari_nccl_memory *memory = (dpari_nccl_memory *)calloc(1, sizeof *memory);
+    if (memory != NULL) {
+        memory->memory = memory->base = at;
+        memory->next = context->world->memory;
+        context->world->memory = memory;
     }
-    return m;
+    return memory;
 }
 
 /* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
  * or from cudaMalloc. */
 static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    const dpari_nccl_api *api = &c->world->api;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    const dpari_nccl_api *api = &context->world->api;
     const size_t whole = ((size_t)bytes + 4095) / 4096 * 4096 + (bytes == 0 ? 4096 : 0);
     dpari_nccl_memory *m;
     void *at = NULL;
@@ -2499,11 +2521,11 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         return dpari_say(DPAR_E_MEMORY, &comm->why,
                          "dpar_comm_alloc: %ld bytes are more than a device can have", bytes);
     }
-    if (cudaGetDevice(&device) == cudaSuccess && device != c->world->device) {
+    if (cudaGetDevice(&device) == cudaSuccess && device != context->world->device) {
         return dpari_wrong(&comm->why,
                            "dpar_comm_alloc: the communicator uses device %d, but device %d is "
                            "current in this thread: call cudaSetDevice",
-                           c->world->device, (int32_t)device);
+                           context->world->device, (int32_t)device);
     }
     if (api->MemAlloc != NULL && api->MemAlloc(&at, whole) == ncclSuccess) {
         code = cudaSuccess;
@@ -2516,80 +2538,81 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         (void)dpari_nccl_cuda_says(&comm->why, "allocating device memory", code);
         return DPAR_E_MEMORY;
     }
-    dpari_nccl_lock(c->world); /* the watchdog searches the list for lent memory */
-    m = dpari_nccl_note_memory(c, at);
-    dpari_nccl_unlock(c->world);
+    dpari_nccl_lock(context->world); /* the watchdog searches the list for lent memory */
+    m = dpari_nccl_note_memory(context, at);
+    dpari_nccl_unlock(context->world);
     if (m == NULL) {
         if (by_nccl) {
             (void)api->MemFree(at);
         } else {
             (void)cudaFree(at);
         }
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY,
+        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
                                  "dpar_comm_alloc: no host memory to record the allocation");
     }
     m->owned = 1;
     m->bytes = whole;
     m->mem_alloc = by_nccl;
     m->memory = by_nccl ? at : (void *)((char *)at + (4096 - ((uintptr_t)at & 4095)) % 4096);
-    code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
+    code = cudaMemsetAsync(m->memory, 0, whole, context->world->stream);
     if (code == cudaSuccess) {
-        code = cudaStreamSynchronize(c->world->stream);
+        code = cudaStreamSynchronize(context->world->stream);
     }
     if (code != cudaSuccess) {
-        return dpari_nccl_cuda_broke(c, "clearing device memory", code);
+        return dpari_nccl_cuda_broke(context, "clearing device memory", code);
     }
     *memory = m->memory;
     return DPAR_OK;
 }
 
-static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
+static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
-    if (m->ctx != NULL && m->ctx->nccl != NULL) {
-        if (m->window != NULL) {
-            (void)w->api.CommWindowDeregister(m->ctx->nccl, m->window);
-        } else if (m->handle != NULL) {
-            (void)w->api.CommDeregister(m->ctx->nccl, m->handle);
+    if (memory->ctx != NULL && memory->ctx->nccl != NULL) {
+        if (memory->window != NULL) {
+            (void)world->api.CommWindowDeregister(memory->ctx->nccl, memory->window);
+        } else if (memory->handle != NULL) {
+            (void)world->api.CommDeregister(memory->ctx->nccl, memory->handle);
         }
     }
-    m->ctx = NULL;
-    if (m->near != NULL) {
-        (void)cudaStreamSynchronize(w->freeing); /* orders nothing but its end: of broken ones */
+    memory->ctx = NULL;
+    if (memory->near != NULL) {
+        (void)cudaStreamSynchronize(
+            world->freeing); /* orders nothing but its end: of broken ones */
     }
-    free((void *)m->near);
-    m->near = NULL;
-    if (m->owned && m->mem_alloc) {
-        (void)w->api.MemFree(m->base);
-    } else if (m->owned) {
-        (void)cudaFree(m->base);
+    free((void *)memory->near);
+    memory->near = NULL;
+    if (memory->owned && memory->mem_alloc) {
+        (void)world->api.MemFree(memory->base);
+    } else if (memory->owned) {
+        (void)cudaFree(memory->base);
     }
 }
 
-static void dpari_nccl_forget(dpari_nccl_world *w, dpari_nccl_memory *m)
+static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
-    dpari_nccl_memory **at = &w->memory;
-    while (*at != m) {
+    dpari_nccl_memory **at = &world->memory;
+    while (*at != memory) {
         at = &(*at)->next;
     }
-    *at = m->next;
-    free(m);
+    *at = memory->next;
+    free(memory);
 }
 
 /* Locked. Waits for the threads that abort communicators of a list. It releases the lock while it
  * waits. The watchdog may begin another abort meanwhile, which is then waited for, too. */
-static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *list)
+static void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
 {
-    dpari_nccl_ctx *c = list;
-    while (c != NULL) {
-        if (c->ends != 1) {
-            c = c->next;
+    dpari_nccl_ctx *context = list;
+    while (context != NULL) {
+        if (context->ends != 1) {
+            context = context->next;
             continue;
         }
-        c->ends = 2;
-        dpari_nccl_unlock(w);
-        dpari_os_join(c->ending);
-        dpari_nccl_lock(w);
-        c = list;
+        context->ends = 2;
+        dpari_nccl_unlock(world);
+        dpari_os_join(context->ending);
+        dpari_nccl_lock(world);
+        context = list;
     }
 }
 
@@ -2597,25 +2620,25 @@ static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *list)
  * enqueued before. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
-    dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
-    dpari_nccl_memory **at = &w->memory, *m;
-    (void)cudaStreamSynchronize(w->stream);
-    (void)cudaStreamSynchronize(w->options.stream);
-    dpari_nccl_lock(w); /* deregistering calls NCCL with a communicator that the watchdog may
+    dpari_nccl_world *world = dpari_nccl_ctx_of(comm)->world;
+    dpari_nccl_memory **at = &world->memory, *m;
+    (void)cudaStreamSynchronize(world->stream);
+    (void)cudaStreamSynchronize(world->options.stream);
+    dpari_nccl_lock(world); /* deregistering calls NCCL with a communicator that the watchdog may
                            abort */
-    dpari_nccl_join_aborts(w, w->closed);
-    dpari_nccl_join_aborts(w, w->comms); /* they deregister memory */
+    dpari_nccl_join_aborts(world, world->closed);
+    dpari_nccl_join_aborts(world, world->comms); /* they deregister memory */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
             *at = m->next;
-            dpari_nccl_memory_end(w, m);
+            dpari_nccl_memory_end(world, m);
             free(m);
         } else {
             at = &m->next;
         }
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
 }
 
 static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
@@ -2779,7 +2802,7 @@ static int dpari_nccl_draw(unsigned char *to, size_t n)
 /* Computes the proof by which `who` ("rank 0" or "others") shows the other side of a connection
  * that it knows the key. It covers the job, rank, size and both random numbers, so that it is valid
  * for no other connection and not a second time. */
-static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t rank,
+static void dpari_nccl_prove(const dpari_nccl_world *world, const char *who, int32_t rank,
                              const unsigned char *caller, const unsigned char *called,
                              unsigned char *proof)
 {
@@ -2791,12 +2814,12 @@ static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t
     } said;
     memset(&said, 0, sizeof said);
     memcpy(said.who, who, 6);
-    said.job = w->side.card.job;
+    said.job = world->side.card.job;
     said.rank = rank;
-    said.size = w->size;
+    said.size = world->size;
     memcpy(said.caller, caller, sizeof said.caller);
     memcpy(said.called, called, sizeof said.called);
-    dpari_nccl_hmac(w->side.card.key, DPARI_NCCL_KEY, &said, sizeof said, proof);
+    dpari_nccl_hmac(world->side.card.key, DPARI_NCCL_KEY, &said, sizeof said, proof);
 }
 
 enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
@@ -2837,7 +2860,7 @@ static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n,
 
 /* Sets the job's key if ranks meet by TCP. It is derived from the secret, or from nothing if there
  * is none. */
-static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
+static dpar_status dpari_nccl_secret(dpari_nccl_world *world, dpar_why *why)
 {
     const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
                *home = getenv("HOME"), *from = "DPAR_SECRET";
@@ -2847,7 +2870,7 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
     dpar_text t;
     if (text != NULL && text[0] != 0) {
         n = strlen(text);
-        w->side.secret = DPARI_NCCL_BY_VARIABLE;
+        world->side.secret = DPARI_NCCL_BY_VARIABLE;
         status = DPAR_OK;
     } else {
         dpar_text_init(&t, name, sizeof name);
@@ -2859,7 +2882,7 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
         }
         text = kept;
         from = name;
-        w->side.secret = DPARI_NCCL_BY_FILE;
+        world->side.secret = DPARI_NCCL_BY_FILE;
         status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
         if (status == DPAR_MORE && file != NULL && file[0] != 0) {
             return dpari_wrong(why, "DPAR_SECRET_FILE names %s, which does not exist", name);
@@ -2869,28 +2892,29 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
         return status;
     }
     if (status == DPAR_MORE) {
-        w->side.secret = DPARI_NCCL_BY_NOTHING;
+        world->side.secret = DPARI_NCCL_BY_NOTHING;
     } else if (n < DPARI_NCCL_SECRET_LEAST) {
         return dpari_wrong(
             why,
             "the secret in %s has fewer than 16 characters: make one with openssl rand -hex 32",
             from);
     }
-    dpari_nccl_hmac("dpar_nccl", 9, text, n, w->side.card.key);
+    dpari_nccl_hmac("dpar_nccl", 9, text, n, world->side.card.key);
     return DPAR_OK;
 }
 
 /* ==== the side channel: TCP between rank 0 and the other ranks, used when something is wrong ====
  */
 
-static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_message *m, int32_t kind)
+static void dpari_nccl_message_init(const dpari_nccl_world *world, dpari_nccl_message *message,
+                                    int32_t kind)
 {
-    memset(m, 0, sizeof *m);
-    m->magic = DPARI_NCCL_MAGIC;
-    m->job = w->side.card.job;
-    m->kind = kind;
-    m->rank = w->rank;
-    m->size = w->size;
+    memset(message, 0, sizeof *message);
+    message->magic = DPARI_NCCL_MAGIC;
+    message->job = world->side.card.job;
+    message->kind = kind;
+    message->rank = world->rank;
+    message->size = world->size;
 }
 
 /* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
@@ -2959,31 +2983,31 @@ static void dpari_nccl_link_lost(dpari_nccl_link *l)
 /* Sends a message over a link, which counts as lost if it does not take it within a second. If the
  * other end has closed the link, it is only lost once everything that arrived before is read, which
  * may hold the reason (dpari_nccl_listen_to). */
-static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m)
+static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
 {
     if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
-        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0 && errno != EPIPE &&
-        errno != ECONNRESET) {
+        dpari_nccl_write(l->fd, message, sizeof *message, dpari_os_now() + 1) != 0 &&
+        errno != EPIPE && errno != ECONNRESET) {
         dpari_nccl_link_lost(l);
     }
 }
 
 /* Sends a message: rank 0 to all ranks except `but` (-1 for none), other ranks to rank 0. */
-static void dpari_nccl_tell(dpari_nccl_world *w, const dpari_nccl_message *m, int32_t but)
+static void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message, int32_t but)
 {
     int32_t r;
-    for (r = 0; r < w->side.links; r++) {
+    for (r = 0; r < world->side.links; r++) {
         if (r != but) {
-            dpari_nccl_link_send(&w->side.link[r], m);
+            dpari_nccl_link_send(&world->side.link[r], message);
         }
     }
 }
 
 /* Wakes the watchdog, which tells the others. */
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *c)
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
 {
-    if (c->world->watched) {
-        (void)!write(c->world->wake[1], "", 1);
+    if (context->world->watched) {
+        (void)!write(context->world->wake[1], "", 1);
     }
 }
 
@@ -3140,43 +3164,43 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
 
 /* ---- messages ---- */
 
-static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint64_t name)
+static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
-    dpari_nccl_ctx *c = w->comms;
-    while (c != NULL && c->name != name) {
-        c = c->next;
+    dpari_nccl_ctx *context = world->comms;
+    while (context != NULL && context->name != name) {
+        context = context->next;
     }
-    return c;
+    return context;
 }
 
 /* The operation at the head of the stream, or the one being enqueued if the stream is empty: both
  * can wait for other ranks. Operations of broken communicators are skipped. Those of an elastic one
  * may remain, and the deadline of what is behind them still has to be checked. */
-static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *w)
+static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
 {
-    dpari_nccl_slot *s = w->flying;
-    while (s != NULL && (s->ctx == NULL || s->ctx->comm.status < 0)) {
-        s = s->next;
+    dpari_nccl_slot *slot = world->flying;
+    while (slot != NULL && (slot->ctx == NULL || slot->ctx->comm.status < 0)) {
+        slot = slot->next;
     }
-    return s != NULL ? s : w->entering;
+    return slot != NULL ? slot : world->entering;
 }
 
 /* Writes where this rank is in a communicator: in the operation at the head of the stream, or past
  * its last collective. */
-static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_note *n)
+static void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
 {
-    const dpari_nccl_ctx *c = dpari_nccl_named(w, name);
-    const dpari_nccl_slot *s = dpari_nccl_head(w);
+    const dpari_nccl_ctx *context = dpari_nccl_named(world, name);
+    const dpari_nccl_slot *slot = dpari_nccl_head(world);
     int64_t i;
     memset(n, 0, sizeof *n);
     n->comm = name;
     n->sequence = -1;
-    if (c == NULL) {
+    if (context == NULL) {
         return;
     }
-    n->sequence = c->sequence - 1;
-    for (i = c->records - 1; i >= 0 && i > c->records - DPARI_NCCL_RING; i--) {
-        const dpari_nccl_record *r = &c->ring[i % DPARI_NCCL_RING];
+    n->sequence = context->sequence - 1;
+    for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
+        const dpari_nccl_record *r = &context->ring[i % DPARI_NCCL_RING];
         if (!dpari_kind_sends(r->kind)) {
             n->kind = r->kind;
             n->type = r->type;
@@ -3187,16 +3211,16 @@ static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_n
             break;
         }
     }
-    if (s != NULL && s->ctx == c && s->since >= 0) {
+    if (slot != NULL && slot->ctx == context && slot->since >= 0) {
         n->waits = 1;
-        n->kind = s->call.kind;
-        n->type = s->call.type;
-        n->op = s->call.op;
-        n->root = s->call.root;
-        n->tag = s->call.tag;
-        n->count = s->call.count;
-        n->varies = s->call.variable_counts;
-        n->sequence = s->messages ? n->sequence : s->sequence;
+        n->kind = slot->call.kind;
+        n->type = slot->call.type;
+        n->op = slot->call.op;
+        n->root = slot->call.root;
+        n->tag = slot->call.tag;
+        n->count = slot->call.count;
+        n->varies = slot->call.variable_counts;
+        n->sequence = slot->messages ? n->sequence : slot->sequence;
     }
 }
 
@@ -3209,21 +3233,21 @@ static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
 
 /* On rank 0: breaks a communicator if another rank is in a different call than `rank` at the same
  * position of its collectives. */
-static void dpari_nccl_compare(dpari_nccl_world *w, int32_t rank)
+static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
-    const dpari_nccl_note *a = &w->side.note[rank];
+    const dpari_nccl_note *a = &world->side.note[rank];
     dpari_nccl_message m;
-    dpari_nccl_ctx *c;
+    dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
-    for (r = 0; r < w->size; r++) {
-        const dpari_nccl_note *b = &w->side.note[r];
-        if (r == rank || !w->side.known[r] || a->comm != b->comm || a->sequence != b->sequence ||
-            !a->waits || !b->waits || dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) ||
-            dpari_nccl_same(a, b)) {
+    for (r = 0; r < world->size; r++) {
+        const dpari_nccl_note *b = &world->side.note[r];
+        if (r == rank || !world->side.known[r] || a->comm != b->comm ||
+            a->sequence != b->sequence || !a->waits || !b->waits || dpari_kind_sends(a->kind) ||
+            dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
             continue;
         }
-        dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
+        dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
         m.note.comm = a->comm;
         dpar_text_init(&t, m.text, sizeof m.text);
@@ -3238,137 +3262,138 @@ static void dpari_nccl_compare(dpari_nccl_world *w, int32_t rank)
         if (a->comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
-        dpari_nccl_tell(w, &m, -1);
-        c = dpari_nccl_named(w, a->comm);
-        if (c != NULL) {
-            (void)dpari_nccl_break(c, DPAR_E_MISMATCH, m.text, 0);
+        dpari_nccl_tell(world, &m, -1);
+        context = dpari_nccl_named(world, a->comm);
+        if (context != NULL) {
+            (void)dpari_nccl_break(context, DPAR_E_MISMATCH, m.text, 0);
         }
         return;
     }
 }
 
-static void dpari_nccl_heard(dpari_nccl_world *w, const dpari_nccl_message *m)
+static void dpari_nccl_heard(dpari_nccl_world *world, const dpari_nccl_message *message)
 {
-    if (m->rank >= 0 && m->rank < w->size) {
-        w->side.note[m->rank] = m->note;
-        w->side.known[m->rank] = 1;
+    if (message->rank >= 0 && message->rank < world->size) {
+        world->side.note[message->rank] = message->note;
+        world->side.known[message->rank] = 1;
     }
 }
 
 /* On rank 0: asks all ranks for their notes on a communicator in which somebody waits, at most
  * every tenth of a second. */
-static void dpari_nccl_ask(dpari_nccl_world *w, uint64_t comm)
+static void dpari_nccl_ask(dpari_nccl_world *world, uint64_t comm)
 {
     dpari_nccl_message m;
     const double now = dpari_os_now();
-    if (now - w->side.asked < 0.1) {
+    if (now - world->side.asked < 0.1) {
         return;
     }
-    w->side.asked = now;
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_ASK);
+    world->side.asked = now;
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_ASK);
     m.note.comm = comm;
-    dpari_nccl_tell(w, &m, -1);
-    dpari_nccl_note_own(w, comm, &w->side.note[0]);
-    w->side.known[0] = 1;
+    dpari_nccl_tell(world, &m, -1);
+    dpari_nccl_note_own(world, comm, &world->side.note[0]);
+    world->side.known[0] = 1;
 }
 
 /* Reports this rank's note to rank 0, which asks the others and compares. */
-static void dpari_nccl_answer(dpari_nccl_world *w, uint64_t comm)
+static void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
 {
     dpari_nccl_message m;
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_NOTE);
-    dpari_nccl_note_own(w, comm, &m.note);
-    if (w->rank == 0) {
-        dpari_nccl_heard(w, &m);
-        dpari_nccl_ask(w, comm);
-        dpari_nccl_compare(w, 0);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_note_own(world, comm, &m.note);
+    if (world->rank == 0) {
+        dpari_nccl_heard(world, &m);
+        dpari_nccl_ask(world, comm);
+        dpari_nccl_compare(world, 0);
     } else {
-        dpari_nccl_tell(w, &m, -1);
+        dpari_nccl_tell(world, &m, -1);
     }
 }
 
 /* Sends all notes that rank 0 has to one rank. */
-static void dpari_nccl_answer_all(dpari_nccl_world *w, dpari_nccl_link *l)
+static void dpari_nccl_answer_all(dpari_nccl_world *world, dpari_nccl_link *l)
 {
     dpari_nccl_message m;
     int32_t r;
-    for (r = 0; r < w->size; r++) {
-        if (w->side.known[r]) {
-            dpari_nccl_message_init(w, &m, DPARI_NCCL_NOTE);
+    for (r = 0; r < world->size; r++) {
+        if (world->side.known[r]) {
+            dpari_nccl_message_init(world, &m, DPARI_NCCL_NOTE);
             m.rank = r;
-            m.note = w->side.note[r];
+            m.note = world->side.note[r];
             dpari_nccl_link_send(l, &m);
         }
     }
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_END);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_END);
     dpari_nccl_link_send(l, &m);
 }
 
 /* Breaks the communicators of a rank that ended without leaving in order. */
-static void dpari_nccl_died(dpari_nccl_world *w, int32_t rank)
+static void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
 {
-    dpari_nccl_ctx *c;
+    dpari_nccl_ctx *context;
     int32_t r;
     char text[80];
     dpar_text t;
-    for (c = w->comms; c != NULL; c = c->next) {
-        for (r = 0; r < c->comm.size && c->member[r] != rank; r++) {
+    for (context = world->comms; context != NULL; context = context->next) {
+        for (r = 0; r < context->comm.size && context->member[r] != rank; r++) {
         }
-        if (r < c->comm.size) {
+        if (r < context->comm.size) {
             dpar_text_init(&t, text, sizeof text);
             dpar_text_put(&t, "rank ");
             dpari_text_int(&t, r);
             dpar_text_put(&t, " is gone: its process ended, or no longer answers");
-            (void)dpari_nccl_break(c, DPAR_E_PEER, text, 0);
+            (void)dpari_nccl_break(context, DPAR_E_PEER, text, 0);
         }
     }
 }
 
 /* Breaks a communicator that another rank reports as broken. Rank 0 passes the report on. */
-static void dpari_nccl_hear_broken(dpari_nccl_world *w, const dpari_nccl_message *m)
+static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_message *message)
 {
-    dpari_nccl_ctx *c = dpari_nccl_named(w, m->note.comm);
+    dpari_nccl_ctx *context = dpari_nccl_named(world, message->note.comm);
     char text[DPARI_NCCL_TEXT];
     dpar_text t;
     int32_t r;
-    if (w->rank == 0) {
-        dpari_nccl_tell(w, m, m->rank);
+    if (world->rank == 0) {
+        dpari_nccl_tell(world, message, message->rank);
     }
-    if (c == NULL) {
+    if (context == NULL) {
         return;
     }
-    for (r = 0; r < c->comm.size && c->member[r] != m->rank; r++) {
+    for (r = 0; r < context->comm.size && context->member[r] != message->rank; r++) {
     }
     dpar_text_init(&t, text, sizeof text);
-    if (m->status != DPAR_E_MISMATCH) {
+    if (message->status != DPAR_E_MISMATCH) {
         dpar_text_put(&t, "rank ");
         dpari_text_int(&t, r);
         dpar_text_put(&t, " says: ");
     }
-    dpar_text_put(&t, m->text);
-    (void)dpari_nccl_break(c, m->status < 0 ? m->status : (dpar_status)DPAR_E_PEER, text, 0);
+    dpar_text_put(&t, message->text);
+    (void)dpari_nccl_break(
+        context, message->status < 0 ? message->status : (dpar_status)DPAR_E_PEER, text, 0);
 }
 
 /* Processes a message that arrived over link k. */
-static void dpari_nccl_obey(dpari_nccl_world *w, int32_t k, dpari_nccl_message *m)
+static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
 {
-    dpari_nccl_link *l = &w->side.link[k];
-    m->text[sizeof m->text - 1] = 0;
-    switch (m->kind) {
+    dpari_nccl_link *l = &world->side.link[k];
+    message->text[sizeof message->text - 1] = 0;
+    switch (message->kind) {
     case DPARI_NCCL_NOTE:
-        dpari_nccl_heard(w, m);
-        if (w->rank == 0) {
-            if (m->note.waits) {
-                dpari_nccl_ask(w, m->note.comm);
+        dpari_nccl_heard(world, message);
+        if (world->rank == 0) {
+            if (message->note.waits) {
+                dpari_nccl_ask(world, message->note.comm);
             }
-            dpari_nccl_compare(w, m->rank);
+            dpari_nccl_compare(world, message->rank);
         }
         break;
-    case DPARI_NCCL_ASK: dpari_nccl_answer(w, m->note.comm); break;
-    case DPARI_NCCL_WANT: dpari_nccl_answer_all(w, l); break;
-    case DPARI_NCCL_END: w->side.answered = 1; break;
-    case DPARI_NCCL_BROKEN: dpari_nccl_hear_broken(w, m); break;
-    case DPARI_NCCL_DEAD: dpari_nccl_died(w, m->status); break;
+    case DPARI_NCCL_ASK: dpari_nccl_answer(world, message->note.comm); break;
+    case DPARI_NCCL_WANT: dpari_nccl_answer_all(world, l); break;
+    case DPARI_NCCL_END: world->side.answered = 1; break;
+    case DPARI_NCCL_BROKEN: dpari_nccl_hear_broken(world, message); break;
+    case DPARI_NCCL_DEAD: dpari_nccl_died(world, message->status); break;
     case DPARI_NCCL_BYE:
         l->state = DPARI_NCCL_LEFT;
         (void)close(l->fd);
@@ -3380,9 +3405,9 @@ static void dpari_nccl_obey(dpari_nccl_world *w, int32_t k, dpari_nccl_message *
 
 /* ---- the connections ---- */
 
-static int dpari_nccl_fits(const dpari_nccl_world *w, const dpari_nccl_message *m)
+static int dpari_nccl_fits(const dpari_nccl_world *world, const dpari_nccl_message *message)
 {
-    return m->magic == DPARI_NCCL_MAGIC && m->job == w->side.card.job;
+    return message->magic == DPARI_NCCL_MAGIC && message->job == world->side.card.job;
 }
 
 static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
@@ -3395,38 +3420,40 @@ static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
 }
 
 /* Sends a message without waiting. A new socket has space for it. */
-static int dpari_nccl_say_once(int fd, const dpari_nccl_message *m)
+static int dpari_nccl_say_once(int fd, const dpari_nccl_message *message)
 {
-    return send(fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *m;
+    return send(fd, message, sizeof *message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)sizeof *message;
 }
 
-static void dpari_nccl_turn_away(dpari_nccl_world *w, const dpari_nccl_knock *k, const char *what)
+static void dpari_nccl_turn_away(dpari_nccl_world *world, const dpari_nccl_knock *k,
+                                 const char *what)
 {
     dpari_nccl_message m;
     dpar_text t;
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
     dpar_text_init(&t, m.text, sizeof m.text);
     dpar_text_put(&t, what);
     (void)dpari_nccl_say_once(k->fd, &m);
 }
 
 /* Answers a HELLO with a CHALLENGE. Returns 1 if the connection may continue. */
-static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
+static int dpari_nccl_hello(dpari_nccl_world *world, dpari_nccl_knock *k)
 {
     dpari_nccl_message m = k->in;
     const char *problem = NULL;
     if (m.kind != DPARI_NCCL_HELLO) {
         return 0;
     }
-    if (m.job != w->side.card.job) {
+    if (m.job != world->side.card.job) {
         problem = "rank 0 there belongs to another job";
-    } else if (m.size != w->size) {
+    } else if (m.size != world->size) {
         problem = "rank 0 there was started with another number of ranks";
-    } else if (m.rank <= 0 || m.rank >= w->size) {
+    } else if (m.rank <= 0 || m.rank >= world->size) {
         problem = "this rank's number is not one of the job at rank 0";
     }
     if (problem != NULL) {
-        dpari_nccl_turn_away(w, k, problem);
+        dpari_nccl_turn_away(world, k, problem);
         return 0;
     }
     k->rank = m.rank;
@@ -3434,22 +3461,22 @@ static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
     if (dpari_nccl_draw(k->ours, sizeof k->ours) != 0) {
         return 0;
     }
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_CHALLENGE);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_CHALLENGE);
     memcpy(m.text, k->ours, sizeof k->ours);
-    dpari_nccl_prove(w, "rank 0", k->rank, k->theirs, k->ours,
+    dpari_nccl_prove(world, "rank 0", k->rank, k->theirs, k->ours,
                      (unsigned char *)m.text + DPARI_NCCL_DRAWN);
     return dpari_nccl_say_once(k->fd, &m);
 }
 
 /* Checks a PROOF. If it is right the connection becomes that of its rank, and 1 is returned. */
-static int dpari_nccl_proved(dpari_nccl_world *w, const dpari_nccl_knock *k)
+static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
 {
     unsigned char proof[DPARI_NCCL_KEY];
-    dpari_nccl_link *l = &w->side.link[k->rank];
-    dpari_nccl_prove(w, "others", k->rank, k->theirs, k->ours, proof);
-    if (k->in.kind != DPARI_NCCL_PROOF || k->in.job != w->side.card.job ||
+    dpari_nccl_link *l = &world->side.link[k->rank];
+    dpari_nccl_prove(world, "others", k->rank, k->theirs, k->ours, proof);
+    if (k->in.kind != DPARI_NCCL_PROOF || k->in.job != world->side.card.job ||
         !dpari_nccl_alike(proof, (const unsigned char *)k->in.text, sizeof proof)) {
-        w->side.refused++;
+        world->side.refused++;
         return 0;
     }
     if (l->fd >= 0) {
@@ -3466,7 +3493,7 @@ enum { DPARI_NCCL_PATIENCE = 2 };
 
 /* Reads what a new connection has sent so far. Returns 0 if it is not complete, 1 if it was
  * accepted, and -1 if it is to be closed. */
-static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, double now)
+static int dpari_nccl_hear_knock(dpari_nccl_world *world, dpari_nccl_knock *k, double now)
 {
     for (;;) {
         const ssize_t n =
@@ -3483,9 +3510,9 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, doubl
         }
         k->got = 0;
         if (k->rank != 0) {
-            return dpari_nccl_proved(w, k) ? 1 : -1;
+            return dpari_nccl_proved(world, k) ? 1 : -1;
         }
-        if (!dpari_nccl_hello(w, k)) {
+        if (!dpari_nccl_hello(world, k)) {
             return -1;
         }
     }
@@ -3493,9 +3520,9 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, doubl
 
 /* Accepts a new connection. Returns 0 if there is none. If there are too many the oldest is closed:
  * a rank of the job needs only one round trip, and tries again. */
-static int dpari_nccl_open_door(dpari_nccl_world *w, int listener, double now)
+static int dpari_nccl_open_door(dpari_nccl_world *world, int listener, double now)
 {
-    dpari_nccl_side *s = &w->side;
+    dpari_nccl_side *s = &world->side;
     const int on = 1;
     dpari_nccl_knock *k;
     const int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
@@ -3519,18 +3546,18 @@ static int dpari_nccl_open_door(dpari_nccl_world *w, int listener, double now)
 }
 
 /* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
-static void dpari_nccl_accept(dpari_nccl_world *w)
+static void dpari_nccl_accept(dpari_nccl_world *world)
 {
-    dpari_nccl_side *s = &w->side;
+    dpari_nccl_side *s = &world->side;
     const double now = dpari_os_now();
     int32_t i, k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
     for (i = 0; i < s->listeners; i++) {
-        while (turns > 0 && dpari_nccl_open_door(w, s->listener[i], now)) {
+        while (turns > 0 && dpari_nccl_open_door(world, s->listener[i], now)) {
             turns--;
         }
     }
     for (k = s->knocks - 1; k >= 0; k--) {
-        const int how = dpari_nccl_hear_knock(w, &s->knock[k], now);
+        const int how = dpari_nccl_hear_knock(world, &s->knock[k], now);
         if (how != 0) {
             dpari_nccl_knock_ends(s, k, how < 0);
         }
@@ -3539,9 +3566,9 @@ static void dpari_nccl_accept(dpari_nccl_world *w)
 
 /* On other ranks: connects to rank 0 at one of its addresses, which share the time, and sends
  * HELLO. Returns -1 if it is not reached. */
-static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double until)
+static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
 {
-    const dpari_nccl_card *card = &w->side.card;
+    const dpari_nccl_card *card = &world->side.card;
     dpari_nccl_message m;
     int32_t i;
     l->got = 0;
@@ -3551,7 +3578,7 @@ static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double unti
         if (l->fd < 0) {
             continue;
         }
-        dpari_nccl_message_init(w, &m, DPARI_NCCL_HELLO);
+        dpari_nccl_message_init(world, &m, DPARI_NCCL_HELLO);
         if (dpari_nccl_draw(l->drawn, sizeof l->drawn) == 0) {
             memcpy(m.text, l->drawn, sizeof l->drawn);
             if (dpari_nccl_write(l->fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
@@ -3565,31 +3592,32 @@ static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double unti
 }
 
 /* True if the proof in a CHALLENGE is right, so that its sender knows the job's key. */
-static int dpari_nccl_genuine(const dpari_nccl_world *w, const dpari_nccl_link *l,
-                              const dpari_nccl_message *m)
+static int dpari_nccl_genuine(const dpari_nccl_world *world, const dpari_nccl_link *l,
+                              const dpari_nccl_message *message)
 {
     unsigned char proof[DPARI_NCCL_KEY];
-    const unsigned char *said = (const unsigned char *)m->text;
-    dpari_nccl_prove(w, "rank 0", w->rank, l->drawn, said, proof);
+    const unsigned char *said = (const unsigned char *)message->text;
+    dpari_nccl_prove(world, "rank 0", world->rank, l->drawn, said, proof);
     return dpari_nccl_alike(proof, said + DPARI_NCCL_DRAWN, sizeof proof);
 }
 
 /* Answers a CHALLENGE with a PROOF. Returns 0 if it was sent. */
-static int dpari_nccl_enter(const dpari_nccl_world *w, const dpari_nccl_link *l,
+static int dpari_nccl_enter(const dpari_nccl_world *world, const dpari_nccl_link *l,
                             const dpari_nccl_message *challenge, double until)
 {
     dpari_nccl_message m;
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_PROOF);
-    dpari_nccl_prove(w, "others", w->rank, l->drawn, (const unsigned char *)challenge->text,
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_PROOF);
+    dpari_nccl_prove(world, "others", world->rank, l->drawn, (const unsigned char *)challenge->text,
                      (unsigned char *)m.text);
     return dpari_nccl_write(l->fd, &m, sizeof m, until);
 }
 
 /* On other ranks: processes rank 0's answer to a HELLO. */
-static void dpari_nccl_at_door(dpari_nccl_world *w, dpari_nccl_link *l, const dpari_nccl_message *m)
+static void dpari_nccl_at_door(dpari_nccl_world *world, dpari_nccl_link *l,
+                               const dpari_nccl_message *message)
 {
-    if (m->kind == DPARI_NCCL_CHALLENGE && dpari_nccl_genuine(w, l, m) &&
-        dpari_nccl_enter(w, l, m, dpari_os_now() + 1) == 0) {
+    if (message->kind == DPARI_NCCL_CHALLENGE && dpari_nccl_genuine(world, l, message) &&
+        dpari_nccl_enter(world, l, message, dpari_os_now() + 1) == 0) {
         l->state = DPARI_NCCL_HERE;
     } else {
         dpari_nccl_link_lost(l);
@@ -3597,9 +3625,9 @@ static void dpari_nccl_at_door(dpari_nccl_world *w, dpari_nccl_link *l, const dp
 }
 
 /* Reads and processes what has arrived on a link. */
-static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
+static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
 {
-    dpari_nccl_link *l = &w->side.link[k];
+    dpari_nccl_link *l = &world->side.link[k];
     while (l->fd >= 0) {
         char *at = (char *)&l->in + l->got;
         ssize_t n = recv(l->fd, at, sizeof l->in - (size_t)l->got, MSG_DONTWAIT);
@@ -3613,12 +3641,12 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
         l->got += (int32_t)n;
         if (l->got == (int32_t)sizeof l->in) {
             l->got = 0;
-            if (dpari_nccl_fits(w, &l->in)) {
+            if (dpari_nccl_fits(world, &l->in)) {
                 dpari_nccl_message m = l->in;
                 if (l->state == DPARI_NCCL_KNOCKS) {
-                    dpari_nccl_at_door(w, l, &m);
+                    dpari_nccl_at_door(world, l, &m);
                 } else {
-                    dpari_nccl_obey(w, k, &m);
+                    dpari_nccl_obey(world, k, &m);
                 }
             }
         }
@@ -3630,27 +3658,27 @@ enum { DPARI_NCCL_AGAIN = 5 };
 
 /* Looks after lost connections: other ranks connect again, and rank 0 waits for that. After the
  * grace the rank at the other end counts as gone. */
-static void dpari_nccl_mend(dpari_nccl_world *w)
+static void dpari_nccl_mend(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     const double now = dpari_os_now();
     int32_t r;
-    for (r = 0; r < w->side.links; r++) {
-        dpari_nccl_link *l = &w->side.link[r];
+    for (r = 0; r < world->side.links; r++) {
+        dpari_nccl_link *l = &world->side.link[r];
         if (l->state == DPARI_NCCL_LOST && now - l->lost > (double)(int)DPARI_NCCL_GRACE) {
             l->state = DPARI_NCCL_GONE;
-            dpari_nccl_died(w, w->rank == 0 ? r : 0);
-            if (w->rank == 0) {
-                dpari_nccl_message_init(w, &m, DPARI_NCCL_DEAD);
+            dpari_nccl_died(world, world->rank == 0 ? r : 0);
+            if (world->rank == 0) {
+                dpari_nccl_message_init(world, &m, DPARI_NCCL_DEAD);
                 m.status = r;
-                dpari_nccl_tell(w, &m, r);
+                dpari_nccl_tell(world, &m, r);
             }
-        } else if (w->rank != 0 && (l->state == DPARI_NCCL_LOST ||
-                                    (l->state == DPARI_NCCL_AWAY &&
-                                     now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
+        } else if (world->rank != 0 && (l->state == DPARI_NCCL_LOST ||
+                                        (l->state == DPARI_NCCL_AWAY &&
+                                         now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
             l->before = l->state;
             /* A short deadline, because this rank cannot enqueue anything meanwhile. */
-            if (dpari_nccl_reach(w, l, now + 0.2) == 0) {
+            if (dpari_nccl_reach(world, l, now + 0.2) == 0) {
                 l->state = DPARI_NCCL_KNOCKS;
             }
             l->lost = l->before == DPARI_NCCL_AWAY ? dpari_os_now() : l->lost;
@@ -3659,216 +3687,218 @@ static void dpari_nccl_mend(dpari_nccl_world *w)
 }
 
 /* Waits, without the lock, until something arrives, at most so long. */
-static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
+static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
 {
-    struct pollfd *p = w->side.polls;
+    struct pollfd *p = world->side.polls;
     char bytes[64];
     int32_t n = 0, r;
-    p[n].fd = w->wake[0];
+    p[n].fd = world->wake[0];
     p[n++].events = POLLIN;
-    for (r = 0; r < w->side.listeners; r++) {
-        p[n].fd = w->side.listener[r];
+    for (r = 0; r < world->side.listeners; r++) {
+        p[n].fd = world->side.listener[r];
         p[n++].events = POLLIN;
     }
-    for (r = 0; r < w->side.knocks; r++) {
-        p[n].fd = w->side.knock[r].fd;
+    for (r = 0; r < world->side.knocks; r++) {
+        p[n].fd = world->side.knock[r].fd;
         p[n++].events = POLLIN;
     }
-    for (r = 0; r < w->side.links; r++) {
-        if (w->side.link[r].fd >= 0) {
-            p[n].fd = w->side.link[r].fd;
+    for (r = 0; r < world->side.links; r++) {
+        if (world->side.link[r].fd >= 0) {
+            p[n].fd = world->side.link[r].fd;
             p[n++].events = POLLIN;
         }
     }
     if (poll(p, (nfds_t)n, (int)(seconds * 1e3) + 1) > 0 && (p[0].revents & POLLIN) != 0) {
-        (void)!read(w->wake[0], bytes, sizeof bytes);
+        (void)!read(world->wake[0], bytes, sizeof bytes);
     }
 }
 
 /* Locked. Reports communicators that broke on this rank to the others. */
-static void dpari_nccl_say_broken(dpari_nccl_world *w)
+static void dpari_nccl_say_broken(dpari_nccl_world *world)
 {
-    dpari_nccl_ctx *c;
+    dpari_nccl_ctx *context;
     dpari_nccl_message m;
     dpar_text t;
-    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_KNOCKS) {
+    if (world->rank != 0 && world->side.links > 0 &&
+        world->side.link[0].state == DPARI_NCCL_KNOCKS) {
         return; /* until rank 0 listens */
     }
-    for (c = w->comms; c != NULL; c = c->next) {
-        if (c->comm.status < 0 && !c->told) {
-            dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
-            m.status = c->comm.status;
-            m.note.comm = c->name;
+    for (context = world->comms; context != NULL; context = context->next) {
+        if (context->comm.status < 0 && !context->told) {
+            dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
+            m.status = context->comm.status;
+            m.note.comm = context->name;
             dpar_text_init(&t, m.text, sizeof m.text);
-            dpar_text_put(&t, c->comm.why.text);
-            dpari_nccl_tell(w, &m, -1);
-            c->told = 1;
+            dpar_text_put(&t, context->comm.why.text);
+            dpari_nccl_tell(world, &m, -1);
+            context->told = 1;
         }
     }
 }
 
 /* Locked. Advances the side channel. */
-static void dpari_nccl_side_turn(dpari_nccl_world *w)
+static void dpari_nccl_side_turn(dpari_nccl_world *world)
 {
     int32_t r;
-    if (w->side.listeners > 0) {
-        dpari_nccl_accept(w);
+    if (world->side.listeners > 0) {
+        dpari_nccl_accept(world);
     }
-    for (r = 0; r < w->side.links; r++) {
-        dpari_nccl_listen_to(w, r);
+    for (r = 0; r < world->side.links; r++) {
+        dpari_nccl_listen_to(world, r);
     }
-    dpari_nccl_mend(w);
-    dpari_nccl_say_broken(w);
+    dpari_nccl_mend(world);
+    dpari_nccl_say_broken(world);
 }
 
 /* ==== the watchdog ==== */
 
 /* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks.
  */
-static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpari_nccl_slot *s)
+static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
+                                   const dpari_nccl_slot *slot)
 {
-    const dpari_nccl_ctx *c = s->ctx;
+    const dpari_nccl_ctx *context = slot->ctx;
     int32_t r, n = 0;
-    for (r = 0; r < c->comm.size; r++) {
-        const int32_t at = c->member[r];
-        const dpari_nccl_note *b = &w->side.note[at];
-        const int known = w->side.known[at] && b->comm == c->name;
-        if (r == c->comm.rank || (known && b->sequence >= s->sequence)) {
+    for (r = 0; r < context->comm.size; r++) {
+        const int32_t at = context->member[r];
+        const dpari_nccl_note *b = &world->side.note[at];
+        const int known = world->side.known[at] && b->comm == context->name;
+        if (r == context->comm.rank || (known && b->sequence >= slot->sequence)) {
             continue;
         }
         n++;
         if (n > 8) {
             continue;
         }
-        dpar_text_put(t, "; rank ");
-        dpari_text_int(t, r);
-        dpar_text_put(t, known ? " has not reached it" : " does not answer");
+        dpar_text_put(text, "; rank ");
+        dpari_text_int(text, r);
+        dpar_text_put(text, known ? " has not reached it" : " does not answer");
         if (known && b->sequence >= 0) {
-            dpar_text_put(t, b->waits ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_note(t, b);
+            dpar_text_put(text, b->waits ? ", it is in " : ", its last call is ");
+            dpari_nccl_describe_note(text, b);
         }
     }
     if (n > 8) {
-        dpar_text_put(t, "; and ");
-        dpari_text_int(t, n - 8);
-        dpar_text_put(t, " more");
+        dpar_text_put(text, "; and ");
+        dpari_text_int(text, n - 8);
+        dpar_text_put(text, " more");
     }
     if (n == 0) {
-        dpar_text_put(t, "; all ranks have reached it");
+        dpar_text_put(text, "; all ranks have reached it");
     }
 }
 
 /* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
-static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
+static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
-    dpari_nccl_ctx *c = s->ctx;
+    dpari_nccl_ctx *context = slot->ctx;
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    if (s->meets > 0) {
+    if (slot->meets > 0) {
         dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
-        dpari_text_int(&t, s->call.root);
-        if (s->meets > 1) {
+        dpari_text_int(&t, slot->call.root);
+        if (slot->meets > 1) {
             dpar_text_put(&t, " and ");
-            dpari_text_int(&t, s->meets - 1);
+            dpari_text_int(&t, slot->meets - 1);
             dpar_text_put(&t, " more");
         }
         dpar_text_put(&t, ",");
     } else {
-        dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count,
-                             s->call.root, s->call.tag);
+        dpari_operation_text(&t, slot->call.kind, slot->sequence, slot->call.type, slot->call.count,
+                             slot->call.root, slot->call.tag);
     }
     dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, c->comm.rank);
+    dpari_text_int(&t, context->comm.rank);
     dpar_text_put(&t, " of ");
-    dpari_text_int(&t, c->comm.size);
+    dpari_text_int(&t, context->comm.size);
     dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, c->comm.timeout_s, 3);
+    dpari_text_real(&t, context->comm.timeout_s, 3);
     dpar_text_put(&t, " s");
-    if (w->side.links == 0) {
+    if (world->side.links == 0) {
         dpar_text_put(&t, "; without a side channel the missing ranks are not known");
-    } else if (!s->messages) {
-        dpari_nccl_put_missing(&t, w, s);
+    } else if (!slot->messages) {
+        dpari_nccl_put_missing(&t, world, slot);
     }
-    (void)dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
+    (void)dpari_nccl_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
 /* Checks the operation at the head of the stream, if only other ranks can delay it (its `ready`
  * event is reached), or one behind a broken operation. After a quarter of the deadline, at most 1
  * s, it informs rank 0; at the deadline it first gets the notes of all ranks for the message. */
-static void dpari_nccl_look_at_head(dpari_nccl_world *w)
+static void dpari_nccl_look_at_head(dpari_nccl_world *world)
 {
-    dpari_nccl_slot *s = dpari_nccl_head(w);
+    dpari_nccl_slot *slot = dpari_nccl_head(world);
     const double now = dpari_os_now();
     double limit, age;
     dpari_nccl_message m;
-    if (s == NULL || s->ctx == NULL || s->ctx->comm.status < 0) {
+    if (slot == NULL || slot->ctx == NULL || slot->ctx->comm.status < 0) {
         return;
     }
-    if (!s->capture && (w->flying == s || w->flying == NULL) &&
-        cudaEventQuery(s->ready) != cudaSuccess) {
-        s->since = -1;
+    if (!slot->capture && (world->flying == slot || world->flying == NULL) &&
+        cudaEventQuery(slot->ready) != cudaSuccess) {
+        slot->since = -1;
         return;
     }
-    if (s->since < 0) {
-        s->since = now;
-        w->looked = now;
+    if (slot->since < 0) {
+        slot->since = now;
+        world->looked = now;
         return;
     }
-    s->since += dpari_os_suspended(&w->looked, now);
-    limit = s->ctx->comm.timeout_s;
-    age = now - s->since;
-    if (w->side.links > 0 && age > (limit > 0 && limit < 4 ? limit / 4 : 1.0) &&
-        (!s->told || age > s->told * 2.0)) {
-        s->told = (int32_t)age + 1;
-        dpari_nccl_answer(w, s->ctx->name);
+    slot->since += dpari_os_suspended(&world->looked, now);
+    limit = slot->ctx->comm.timeout_s;
+    age = now - slot->since;
+    if (world->side.links > 0 && age > (limit > 0 && limit < 4 ? limit / 4 : 1.0) &&
+        (!slot->told || age > slot->told * 2.0)) {
+        slot->told = (int32_t)age + 1;
+        dpari_nccl_answer(world, slot->ctx->name);
     }
     if (limit <= 0 || age < limit) {
         return;
     }
-    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_HERE &&
-        !w->side.answered && age < limit + 1) {
-        if (!w->side.wanting) {
-            dpari_nccl_message_init(w, &m, DPARI_NCCL_WANT);
-            dpari_nccl_tell(w, &m, -1);
-            w->side.wanting = 1;
+    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_HERE &&
+        !world->side.answered && age < limit + 1) {
+        if (!world->side.wanting) {
+            dpari_nccl_message_init(world, &m, DPARI_NCCL_WANT);
+            dpari_nccl_tell(world, &m, -1);
+            world->side.wanting = 1;
         }
         return;
     }
-    w->side.answered = w->side.wanting = 0;
-    dpari_nccl_late(w, s);
+    world->side.answered = world->side.wanting = 0;
+    dpari_nccl_late(world, slot);
 }
 
-static void dpari_nccl_look(dpari_nccl_world *w)
+static void dpari_nccl_look(dpari_nccl_world *world)
 {
-    dpari_nccl_ctx *c;
-    dpari_nccl_free_waits(w);
-    for (c = w->comms; c != NULL; c = c->next) {
+    dpari_nccl_ctx *context;
+    dpari_nccl_free_waits(world);
+    for (context = world->comms; context != NULL; context = context->next) {
         ncclResult_t said = ncclSuccess;
-        if (c->nccl != NULL && c->comm.status >= 0 &&
-            w->api.CommGetAsyncError(c->nccl, &said) == ncclSuccess && said != ncclSuccess &&
-            said != ncclInProgress && !dpari_nccl_unnamed(c, said)) {
-            (void)dpari_nccl_failed(c, "an operation under way",
+        if (context->nccl != NULL && context->comm.status >= 0 &&
+            world->api.CommGetAsyncError(context->nccl, &said) == ncclSuccess &&
+            said != ncclSuccess && said != ncclInProgress && !dpari_nccl_unnamed(context, said)) {
+            (void)dpari_nccl_failed(context, "an operation under way",
                                     said == ncclInvalidArgument ? ncclInternalError : said);
         }
     }
-    dpari_nccl_reap(w);
-    dpari_nccl_look_at_head(w);
+    dpari_nccl_reap(world);
+    dpari_nccl_look_at_head(world);
 }
 
 static void *dpari_nccl_watch(void *arg)
 {
-    dpari_nccl_world *w = (dpari_nccl_world *)arg;
+    dpari_nccl_world *world = (dpari_nccl_world *)arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaSetDevice(w->device);
+    (void)cudaSetDevice(world->device);
     (void)cudaThreadExchangeStreamCaptureMode(&mode); /* queries must not end another's capture */
-    while (!DPARI_LOAD(&w->ending)) {
-        dpari_nccl_side_wait(w, DPARI_LOAD(&w->frees) ? 1e-3 : w->period);
+    while (!DPARI_LOAD(&world->ending)) {
+        dpari_nccl_side_wait(world, DPARI_LOAD(&world->frees) ? 1e-3 : world->period);
         /* A thread that is within NCCL holds the lock, and has a deadline of its own. */
-        if (pthread_mutex_trylock(&w->lock) == 0) {
-            dpari_nccl_look(w);
-            dpari_nccl_side_turn(w);
-            dpari_nccl_unlock(w);
+        if (pthread_mutex_trylock(&world->lock) == 0) {
+            dpari_nccl_look(world);
+            dpari_nccl_side_turn(world);
+            dpari_nccl_unlock(world);
         } else {
             dpari_os_sleep(1e-4);
         }
@@ -3977,74 +4007,74 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
+static dpar_status dpari_nccl_make_slots(dpari_nccl_world *world, dpar_why *why)
 {
-    const int32_t n = w->options.work_count;
+    const int32_t n = world->options.work_count;
     int32_t i;
-    w->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *w->slots);
-    w->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *w->used);
-    if (w->slots == NULL || w->used == NULL) {
+    world->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *world->slots);
+    world->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *world->used);
+    if (world->slots == NULL || world->used == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
     for (i = 0; i < n; i++) {
-        dpari_nccl_slot *s = &w->slots[i];
-        cudaError_t code = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
+        dpari_nccl_slot *slot = &world->slots[i];
+        cudaError_t code = cudaEventCreateWithFlags(&slot->ready, cudaEventDisableTiming);
         if (code == cudaSuccess) {
-            code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
+            code = cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming);
         }
         if (code != cudaSuccess) {
             return dpari_nccl_cuda_says(why, "making events", code);
         }
-        s->next = w->spare;
-        w->spare = s;
+        slot->next = world->spare;
+        world->spare = slot;
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
+static dpar_status dpari_nccl_make_memory(dpari_nccl_world *world, dpar_why *why)
 {
-    const dpar_nccl_desc *o = &w->options;
+    const dpar_nccl_desc *o = &world->options;
     const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
     int low = 0, high = 0, device = 0;
     void *memory = NULL;
     cudaError_t code = cudaGetDevice(&device);
-    w->device = (int32_t)device;
-    w->stream = o->comm_stream;
-    if (code == cudaSuccess && w->stream == NULL) {
+    world->device = (int32_t)device;
+    world->stream = o->comm_stream;
+    if (code == cudaSuccess && world->stream == NULL) {
         code = cudaDeviceGetStreamPriorityRange(&low, &high);
         if (code == cudaSuccess) {
-            code = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking, high);
+            code = cudaStreamCreateWithPriority(&world->stream, cudaStreamNonBlocking, high);
         }
-        w->own_stream = code == cudaSuccess;
+        world->own_stream = code == cudaSuccess;
     }
     if (code == cudaSuccess) {
         code = cudaMalloc(&memory, (size_t)o->scratch_bytes + 64); /* and a word for barriers */
-        w->scratch = code == cudaSuccess ? (char *)memory : NULL;
+        world->scratch = code == cudaSuccess ? (char *)memory : NULL;
     }
     if (code == cudaSuccess) {
-        code = cudaMemset(w->scratch + o->scratch_bytes, 0, 64);
-    }
-    if (code == cudaSuccess) {
-        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes, flags);
-        w->staging = code == cudaSuccess ? (char *)memory : NULL;
+        code = cudaMemset(world->scratch + o->scratch_bytes, 0, 64);
     }
     if (code == cudaSuccess) {
         code = cudaHostAlloc(&memory, (size_t)o->staging_bytes, flags);
-        w->letters = code == cudaSuccess ? (char *)memory : NULL;
+        world->staging = code == cudaSuccess ? (char *)memory : NULL;
+    }
+    if (code == cudaSuccess) {
+        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes, flags);
+        world->letters = code == cudaSuccess ? (char *)memory : NULL;
     }
     if (code != cudaSuccess) {
         return dpari_nccl_cuda_says(why, "setting up a communicator", code);
     }
-    memset(w->staging, 0, (size_t)o->staging_bytes);
+    memset(world->staging, 0, (size_t)o->staging_bytes);
     return DPAR_OK;
 }
 
-static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
+static void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
 {
-    free(c->member);
-    free(c->piece);
-    free((void *)c->parts);
-    free(c);
+    free(context->member);
+    free(context->piece);
+    free((void *)context->parts);
+    free(context);
 }
 
 static void dpari_nccl_kept_free(dpar_comm *comm)
@@ -4054,76 +4084,76 @@ static void dpari_nccl_kept_free(dpar_comm *comm)
     }
 }
 
-static void dpari_nccl_world_end(dpari_nccl_world *w)
+static void dpari_nccl_world_end(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     dpar_comm *comm;
     int32_t i;
-    if (w->watched) {
-        DPARI_STORE(&w->ending, 1u);
-        (void)!write(w->wake[1], "", 1);
-        dpari_os_join(w->thread);
-        dpari_nccl_side_turn(w); /* what is still to be said */
+    if (world->watched) {
+        DPARI_STORE(&world->ending, 1u);
+        (void)!write(world->wake[1], "", 1);
+        dpari_os_join(world->thread);
+        dpari_nccl_side_turn(world); /* what is still to be said */
     }
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_BYE);
-    dpari_nccl_tell(w, &m, -1);
-    for (i = 0; i < w->side.links; i++) {
-        if (w->side.link[i].fd >= 0) {
-            (void)close(w->side.link[i].fd);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_BYE);
+    dpari_nccl_tell(world, &m, -1);
+    for (i = 0; i < world->side.links; i++) {
+        if (world->side.link[i].fd >= 0) {
+            (void)close(world->side.link[i].fd);
         }
     }
-    for (i = 0; i < w->side.listeners; i++) {
-        (void)close(w->side.listener[i]);
+    for (i = 0; i < world->side.listeners; i++) {
+        (void)close(world->side.listener[i]);
     }
-    for (i = 0; i < w->side.knocks; i++) {
-        (void)close(w->side.knock[i].fd);
+    for (i = 0; i < world->side.knocks; i++) {
+        (void)close(world->side.knock[i].fd);
     }
-    if (w->wake[1] >= 0) {
-        (void)close(w->wake[0]);
-        (void)close(w->wake[1]);
+    if (world->wake[1] >= 0) {
+        (void)close(world->wake[0]);
+        (void)close(world->wake[1]);
     }
-    dpari_nccl_lock(w);
-    dpari_nccl_join_aborts(w, w->closed);
-    dpari_nccl_unlock(w);
-    while (w->closed != NULL) {
-        dpari_nccl_ctx *c = w->closed;
-        w->closed = c->next;
-        dpari_nccl_ctx_free(c);
+    dpari_nccl_lock(world);
+    dpari_nccl_join_aborts(world, world->closed);
+    dpari_nccl_unlock(world);
+    while (world->closed != NULL) {
+        dpari_nccl_ctx *context = world->closed;
+        world->closed = context->next;
+        dpari_nccl_ctx_free(context);
     }
-    while ((comm = dpari_ended_take(&w->kept)) != NULL) {
+    while ((comm = dpari_ended_take(&world->kept)) != NULL) {
         dpari_nccl_kept_free(comm);
     }
-    while (w->memory != NULL) {
-        dpari_nccl_memory *memory = w->memory;
-        w->memory = memory->next;
-        dpari_nccl_memory_end(w, memory);
+    while (world->memory != NULL) {
+        dpari_nccl_memory *memory = world->memory;
+        world->memory = memory->next;
+        dpari_nccl_memory_end(world, memory);
         free(memory);
     }
-    for (i = 0; w->slots != NULL && i < w->options.work_count; i++) {
-        if (w->slots[i].ready != NULL) {
-            (void)cudaEventDestroy(w->slots[i].ready);
+    for (i = 0; world->slots != NULL && i < world->options.work_count; i++) {
+        if (world->slots[i].ready != NULL) {
+            (void)cudaEventDestroy(world->slots[i].ready);
         }
-        if (w->slots[i].done != NULL) {
-            (void)cudaEventDestroy(w->slots[i].done);
+        if (world->slots[i].done != NULL) {
+            (void)cudaEventDestroy(world->slots[i].done);
         }
     }
-    (void)(w->scratch != NULL ? cudaFree(w->scratch) : cudaSuccess);
-    (void)(w->staging != NULL ? cudaFreeHost(w->staging) : cudaSuccess);
-    (void)(w->letters != NULL ? cudaFreeHost(w->letters) : cudaSuccess);
-    (void)(w->own_stream ? cudaStreamDestroy(w->stream) : cudaSuccess);
-    (void)(w->freeing != NULL ? cudaStreamDestroy(w->freeing) : cudaSuccess);
+    (void)(world->scratch != NULL ? cudaFree(world->scratch) : cudaSuccess);
+    (void)(world->staging != NULL ? cudaFreeHost(world->staging) : cudaSuccess);
+    (void)(world->letters != NULL ? cudaFreeHost(world->letters) : cudaSuccess);
+    (void)(world->own_stream ? cudaStreamDestroy(world->stream) : cudaSuccess);
+    (void)(world->freeing != NULL ? cudaStreamDestroy(world->freeing) : cudaSuccess);
     (void)cudaGetLastError();
-    (void)pthread_mutex_destroy(&w->lock);
-    free(w->side.link);
-    free(w->side.note);
-    free(w->side.known);
-    free(w->side.polls);
-    free(w->side.knock);
-    free(w->node);
-    free(w->log);
-    free(w->slots);
-    free(w->used);
-    free(w);
+    (void)pthread_mutex_destroy(&world->lock);
+    free(world->side.link);
+    free(world->side.note);
+    free(world->side.known);
+    free(world->side.polls);
+    free(world->side.knock);
+    free(world->node);
+    free(world->log);
+    free(world->slots);
+    free(world->used);
+    free(world);
 }
 
 /* Makes this rank's part of a world, without communication. *out is set also on failure, and has to
@@ -4131,34 +4161,34 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
 static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
                                          dpari_nccl_world **out, dpar_why *why)
 {
-    dpari_nccl_world *w = (dpari_nccl_world *)calloc(1, sizeof *w);
+    dpari_nccl_world *world = (dpari_nccl_world *)calloc(1, sizeof *world);
     dpar_status status;
-    *out = w;
-    if (w == NULL) {
+    *out = world;
+    if (world == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
-    w->rank = rank;
-    w->size = size;
-    w->wake[0] = w->wake[1] = -1;
-    w->period = 0.05;
-    (void)pthread_mutex_init(&w->lock, NULL);
-    status = dpari_nccl_choose(&w->options, options, size, why);
-    w->options.work_count = status < 0 ? 0 : w->options.work_count;
+    world->rank = rank;
+    world->size = size;
+    world->wake[0] = world->wake[1] = -1;
+    world->period = 0.05;
+    (void)pthread_mutex_init(&world->lock, NULL);
+    status = dpari_nccl_choose(&world->options, options, size, why);
+    world->options.work_count = status < 0 ? 0 : world->options.work_count;
     if (status >= 0) {
-        status = dpari_nccl_load(&w->api, why);
+        status = dpari_nccl_load(&world->api, why);
     }
     if (status < 0) {
         return status;
     }
-    if (w->options.timeout_s > 0 && w->options.timeout_s < 0.8) {
-        w->period = w->options.timeout_s / 16;
+    if (world->options.timeout_s > 0 && world->options.timeout_s < 0.8) {
+        world->period = world->options.timeout_s / 16;
     }
-    dpari_nccl_share_device(w->api.version, rank);
-    w->log = w->options.log_file != NULL ? strdup(w->options.log_file) : NULL;
-    w->options.log_file = w->log;
-    dpari_nccl_ask_for_log(w->log);
-    status = dpari_nccl_make_memory(w, why);
-    return status >= 0 ? dpari_nccl_make_slots(w, why) : status;
+    dpari_nccl_share_device(world->api.version, rank);
+    world->log = world->options.log_file != NULL ? strdup(world->options.log_file) : NULL;
+    world->options.log_file = world->log;
+    dpari_nccl_ask_for_log(world->log);
+    status = dpari_nccl_make_memory(world, why);
+    return status >= 0 ? dpari_nccl_make_slots(world, why) : status;
 }
 
 /* ---- the card, the side channel, the watchdog ---- */
@@ -4171,9 +4201,9 @@ static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
 
 /* On rank 0: listens as side.at says, on `port`, or a free one if it is 0. If none of the `given`
  * addresses belongs to this machine it listens at all. Returns 0, or errno. */
-static int dpari_nccl_listens(dpari_nccl_world *w, const dpari_nccl_card *given, int32_t port)
+static int dpari_nccl_listens(dpari_nccl_world *world, const dpari_nccl_card *given, int32_t port)
 {
-    dpari_nccl_side *s = &w->side;
+    dpari_nccl_side *s = &world->side;
     dpari_nccl_card *card = &s->card;
     card->port = port;
     if (s->at == DPARI_NCCL_AT_LOOP) {
@@ -4203,18 +4233,18 @@ static int dpari_nccl_listens(dpari_nccl_world *w, const dpari_nccl_card *given,
 
 /* Makes rank 0's card, without the id. given: the addresses, port and key if ranks meet by TCP.
  * NULL listens at any port, with a random key that the card carries. */
-static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
+static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                          const dpari_nccl_card *given, dpar_why *why)
 {
-    dpari_nccl_card *card = &w->side.card;
+    dpari_nccl_card *card = &world->side.card;
     int code;
     memset(card, 0, sizeof *card);
     card->magic = DPARI_NCCL_MAGIC;
     card->job = job;
-    card->size = w->size;
-    card->version = w->api.version;
-    card->options = dpari_nccl_bits(&w->options);
-    if ((w->options.no_watchdog && given == NULL) || w->size == 1) {
+    card->size = world->size;
+    card->version = world->api.version;
+    card->options = dpari_nccl_bits(&world->options);
+    if ((world->options.no_watchdog && given == NULL) || world->size == 1) {
         return DPAR_OK;
     }
     if (given != NULL) {
@@ -4222,7 +4252,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
         return dpari_say(DPAR_E_SYSTEM, why, "cannot read random numbers from /dev/urandom");
     }
-    code = dpari_nccl_listens(w, given, given != NULL ? given->port : 0);
+    code = dpari_nccl_listens(world, given, given != NULL ? given->port : 0);
     if (code != 0 && given != NULL) {
         char text[80];
         dpar_text t;
@@ -4235,18 +4265,18 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_card_id(dpari_nccl_world *w, dpar_why *why)
+static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
 {
-    ncclResult_t code = w->api.GetUniqueId(&w->side.card.id);
+    ncclResult_t code = world->api.GetUniqueId(&world->side.card.id);
     if (code != ncclSuccess) {
-        dpari_nccl_say(&w->api, why, "ncclGetUniqueId", code);
+        dpari_nccl_say(&world->api, why, "ncclGetUniqueId", code);
         return DPAR_E_SYSTEM;
     }
     return DPAR_OK;
 }
 
 /* DPAR_E_MISMATCH, with a message, if rank 0's card does not fit this rank. */
-static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_nccl_card *card,
+static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpari_nccl_card *card,
                                         dpar_why *why)
 {
     char mine[24], theirs[24];
@@ -4254,23 +4284,23 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_n
     if (card->magic != DPARI_NCCL_MAGIC) {
         return dpari_say(DPAR_E_MISMATCH, why, "rank 0 uses another version of dpar");
     }
-    if (card->size != w->size) {
+    if (card->size != world->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank 0 was started with %d ranks, but this rank with %d", card->size,
-                         w->size);
+                         world->size);
     }
     if (card->ending != 0) {
         return dpari_say(DPAR_E_PEER, why, "rank 0 could not begin: see its own message");
     }
-    if (card->version != w->api.version) {
+    if (card->version != world->api.version) {
         dpar_text_init(&t, mine, sizeof mine);
-        dpari_nccl_put_version(&t, w->api.version);
+        dpari_nccl_put_version(&t, world->api.version);
         dpar_text_init(&t, theirs, sizeof theirs);
         dpari_nccl_put_version(&t, card->version);
         return dpari_say(DPAR_E_MISMATCH, why, "this rank has NCCL %s, rank 0 has %s", mine,
                          theirs);
     }
-    if (card->options != dpari_nccl_bits(&w->options)) {
+    if (card->options != dpari_nccl_bits(&world->options)) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "this rank and rank 0 pass different values of rank_order, elastic or "
                          "no_watchdog, or only one of them a timeout_s below 0");
@@ -4278,26 +4308,26 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_n
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
+static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
 {
-    dpari_nccl_side *s = &w->side;
-    int32_t r, links = w->rank == 0 ? w->size : 1;
-    s->knocks_room = w->rank == 0 ? 64 + (w->size < 1024 ? w->size : 1024) : 0;
+    dpari_nccl_side *s = &world->side;
+    int32_t r, links = world->rank == 0 ? world->size : 1;
+    s->knocks_room = world->rank == 0 ? 64 + (world->size < 1024 ? world->size : 1024) : 0;
     s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
-    s->note = (dpari_nccl_note *)calloc((size_t)w->size, sizeof *s->note);
-    s->known = (int32_t *)calloc((size_t)w->size, sizeof *s->known);
+    s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
+    s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
     s->polls = (struct pollfd *)calloc(
         (size_t)links + (size_t)s->knocks_room + DPARI_NCCL_ADDRESSES + 1, sizeof *s->polls);
     s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
     if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
-        s->knock == NULL || pipe(w->wake) != 0 ||
-        (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
-        (w->wake[1] = dpari_os_beyond_standard(w->wake[1])) < 0) {
+        s->knock == NULL || pipe(world->wake) != 0 ||
+        (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
+        (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
         return dpari_say(DPAR_E_MEMORY, why, "no memory or file descriptors for the side channel");
     }
     for (r = 0; r < 2; r++) {
-        (void)fcntl(w->wake[r], F_SETFD, FD_CLOEXEC);
-        (void)fcntl(w->wake[r], F_SETFL, O_NONBLOCK);
+        (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(world->wake[r], F_SETFL, O_NONBLOCK);
     }
     for (r = 0; r < links; r++) {
         s->link[r].fd = -1;
@@ -4307,25 +4337,25 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
 }
 
 /* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
-static void dpari_nccl_watchdog(dpari_nccl_world *w)
+static void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
-    if (w->options.no_watchdog) {
+    if (world->options.no_watchdog) {
         return;
     }
-    if (w->size == 1 || (w->rank != 0 && w->side.card.addresses == 0)) {
-        w->side.links = 0; /* there is no side channel */
+    if (world->size == 1 || (world->rank != 0 && world->side.card.addresses == 0)) {
+        world->side.links = 0; /* there is no side channel */
     }
-    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_AWAY) {
-        dpari_nccl_link *l = &w->side.link[0];
+    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
+        dpari_nccl_link *l = &world->side.link[0];
         const double until = dpari_os_now() + 1;
-        if (dpari_nccl_reach(w, l, until) == 0) {
+        if (dpari_nccl_reach(world, l, until) == 0) {
             l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog goes on */
         }
         while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
-            dpari_nccl_listen_to(w, 0);
+            dpari_nccl_listen_to(world, 0);
         }
     }
-    w->watched = dpari_os_thread(&w->thread, dpari_nccl_watch, w) == 0;
+    world->watched = dpari_os_thread(&world->thread, dpari_nccl_watch, world) == 0;
 }
 
 /* ==== communicators ==== */
@@ -4372,82 +4402,84 @@ static void dpari_nccl_table(dpar_engine *e)
     e->sync_peers = dpari_nccl_meet_near;
 }
 
-static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size)
+static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank, int32_t size)
 {
-    dpari_nccl_ctx *c = (dpari_nccl_ctx *)calloc(1, sizeof *c);
-    if (c == NULL) {
+    dpari_nccl_ctx *context = (dpari_nccl_ctx *)calloc(1, sizeof *context);
+    if (context == NULL) {
         return NULL;
     }
-    c->member = (int32_t *)calloc((size_t)size, sizeof *c->member);
-    c->piece = (dpari_nccl_piece *)calloc((size_t)size, sizeof *c->piece);
-    c->parts = (const void **)calloc((size_t)size, sizeof *c->parts);
-    if (c->member == NULL || c->piece == NULL || c->parts == NULL) {
-        free(c->member);
-        free(c->piece);
-        free(c->parts);
-        free(c);
+    context->member = (int32_t *)calloc((size_t)size, sizeof *context->member);
+    context->piece = (dpari_nccl_piece *)calloc((size_t)size, sizeof *context->piece);
+    context->parts = (const void **)calloc((size_t)size, sizeof *context->parts);
+    if (context->member == NULL || context->piece == NULL || context->parts == NULL) {
+        free(context->member);
+        free(context->piece);
+        free(context->parts);
+        free(context);
         return NULL;
     }
-    c->world = w;
-    c->comm.rank = rank;
-    c->comm.size = size;
-    c->comm.timeout_s = w->options.timeout_s;
-    c->comm.mem = w->options.mem;
-    c->comm.context = c;
-    dpari_nccl_table(&c->comm.engine);
-    return c;
+    context->world = world;
+    context->comm.rank = rank;
+    context->comm.size = size;
+    context->comm.timeout_s = world->options.timeout_s;
+    context->comm.mem = world->options.mem;
+    context->comm.context = context;
+    dpari_nccl_table(&context->comm.engine);
+    return context;
 }
 
-/* Appends c to the world's communicators. */
-static void dpari_nccl_join(dpari_nccl_ctx *c)
+/* Appends the context to the world's communicators. */
+static void dpari_nccl_join(dpari_nccl_ctx *context)
 {
-    dpari_nccl_ctx **at = &c->world->comms;
-    dpari_nccl_lock(c->world);
+    dpari_nccl_ctx **at = &context->world->comms;
+    dpari_nccl_lock(context->world);
     while (*at != NULL) {
         at = &(*at)->next;
     }
-    *at = c;
-    dpari_nccl_unlock(c->world);
+    *at = context;
+    dpari_nccl_unlock(context->world);
 }
 
-static void dpari_nccl_config(const dpari_nccl_world *w, ncclConfig_t *config)
+static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config)
 {
     ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
     *config = fresh;
     config->blocking = 0;
-    if ((int32_t)config->version > w->api.version) {
-        config->version = (unsigned)w->api.version; /* an older library reads the fields it knows */
+    if ((int32_t)config->version > world->api.version) {
+        config->version =
+            (unsigned)world->api.version; /* an older library reads the fields it knows */
     }
 }
 
 /* Writes "; not connected: ranks 2, 3" on rank 0, for up to 8 ranks that have not connected to it.
  */
-static void dpari_nccl_put_away(dpar_text *t, dpari_nccl_world *w)
+static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
 {
     int32_t r, n = 0;
-    for (r = 1; w->rank == 0 && r < w->side.links; r++) {
-        if (w->side.link[r].state != DPARI_NCCL_HERE) {
+    for (r = 1; world->rank == 0 && r < world->side.links; r++) {
+        if (world->side.link[r].state != DPARI_NCCL_HERE) {
             if (n < 8) {
-                dpar_text_put(t, n == 0 ? "; not connected: ranks " : ", ");
-                dpari_text_int(t, r);
+                dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
+                dpari_text_int(text, r);
             }
             n++;
         }
     }
-    dpar_text_put(t, n > 8 ? ", ..." : "");
+    dpar_text_put(text, n > 8 ? ", ..." : "");
 }
 
 /* Makes the world's communicator of NCCL. */
-static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, dpar_why *why)
+static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx *context,
+                                        dpar_why *why)
 {
     ncclConfig_t config;
     ncclResult_t code;
     dpar_text t;
-    dpari_nccl_config(w, &config);
-    code =
-        w->api.CommInitRankConfig(&c->nccl, (int)w->size, w->side.card.id, (int)w->rank, &config);
-    if ((code == ncclSuccess || code == ncclInProgress) && c->nccl != NULL) {
-        code = dpari_nccl_through(&w->api, c->nccl, NULL, w->options.timeout_s);
+    dpari_nccl_config(world, &config);
+    code = world->api.CommInitRankConfig(&context->nccl, (int)world->size, world->side.card.id,
+                                         (int)world->rank, &config);
+    if ((code == ncclSuccess || code == ncclInProgress) && context->nccl != NULL) {
+        code = dpari_nccl_through(&world->api, context->nccl, NULL, world->options.timeout_s);
     }
     if (code == ncclSuccess) {
         return DPAR_OK;
@@ -4455,42 +4487,43 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
     if (code == ncclInProgress && why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, "making a communicator of ");
-        dpari_text_int(&t, w->size);
+        dpari_text_int(&t, world->size);
         dpar_text_put(&t, " ranks: not finished after ");
-        dpari_text_real(&t, w->options.timeout_s, 3);
+        dpari_text_real(&t, world->options.timeout_s, 3);
         dpar_text_put(&t, " s on rank ");
-        dpari_text_int(&t, w->rank);
-        dpari_nccl_put_away(&t, w);
+        dpari_text_int(&t, world->rank);
+        dpari_nccl_put_away(&t, world);
     } else if (code != ncclInProgress) {
-        dpari_nccl_say(&w->api, why, "ncclCommInitRank", code);
+        dpari_nccl_say(&world->api, why, "ncclCommInitRank", code);
     }
-    if (c->nccl != NULL) {
-        (void)w->api.CommAbort(c->nccl);
-        c->nccl = NULL;
+    if (context->nccl != NULL) {
+        (void)world->api.CommAbort(context->nccl);
+        context->nccl = NULL;
     }
     return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
 }
 
 /* Makes the world's first communicator, once this rank has the card and the side channel. */
-static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **out, dpar_why *why)
+static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
+                                          dpar_why *why)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_make(w, w->rank, w->size);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_make(world, world->rank, world->size);
     dpar_status status;
     int32_t r;
-    if (c == NULL) {
+    if (context == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
-    for (r = 0; r < w->size; r++) {
-        c->member[r] = r;
+    for (r = 0; r < world->size; r++) {
+        context->member[r] = r;
     }
-    dpari_nccl_watchdog(w);
-    status = dpari_nccl_init_rank(w, c, why);
+    dpari_nccl_watchdog(world);
+    status = dpari_nccl_init_rank(world, context, why);
     if (status < 0) {
-        dpari_nccl_ctx_free(c);
+        dpari_nccl_ctx_free(context);
         return status;
     }
-    dpari_nccl_join(c);
-    *out = c;
+    dpari_nccl_join(context);
+    *out = context;
     return DPAR_OK;
 }
 
@@ -4501,11 +4534,13 @@ typedef struct dpari_nccl_row {
     int32_t world;
 } dpari_nccl_row;
 
-/* The name of `part`, which split `number` of c made. It is the same on all its ranks, and differs
- * from that of every other communicator of the job, also of those that other ranks split off. */
-static uint64_t dpari_nccl_name(const dpari_nccl_ctx *c, int64_t number, const dpari_nccl_ctx *part)
+/* The name of `part`, which split `number` of the context made. It is the same on all its ranks,
+ * and differs from that of every other communicator of the job, also of those that other ranks
+ * split off. */
+static uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
+                                const dpari_nccl_ctx *part)
 {
-    uint64_t h = (c->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
     int32_t r;
     for (r = 0; r < part->comm.size; r++) {
         h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
@@ -4514,7 +4549,7 @@ static uint64_t dpari_nccl_name(const dpari_nccl_ctx *c, int64_t number, const d
 }
 
 /* Gathers `bytes` of each rank in `all`, which holds this rank's at its place. */
-static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t bytes)
+static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *context, char *all, int64_t bytes)
 {
     dpar_call call;
     int32_t r;
@@ -4522,12 +4557,12 @@ static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t byt
     call.kind = DPAR_CALL_BARRIER;
     call.root = DPARI_SPLIT;
     call.type = DPAR_U8;
-    for (r = 0; r < c->comm.size; r++) {
-        c->piece[r].from = all + bytes * c->comm.rank;
-        c->piece[r].to = all + bytes * r;
-        c->piece[r].give = c->piece[r].take = bytes;
+    for (r = 0; r < context->comm.size; r++) {
+        context->piece[r].from = all + bytes * context->comm.rank;
+        context->piece[r].to = all + bytes * r;
+        context->piece[r].give = context->piece[r].take = bytes;
     }
-    return dpari_nccl_host_move(c, &call);
+    return dpari_nccl_host_move(context, &call);
 }
 
 /* True if row a comes before b among those of one color. */
@@ -4536,65 +4571,70 @@ static int dpari_nccl_row_before(const dpari_nccl_row *row, int32_t a, int32_t b
     return row[a].key < row[b].key || (row[a].key == row[b].key && a < b);
 }
 
-/* Locked. Waits for a call that makes a communicator of c's ranks. The new one exists when c is
- * through, and not earlier, whatever the call returned. */
-static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *c, ncclResult_t code, ncclComm_t *to)
+/* Locked. Waits for a call that makes a communicator of the context's ranks. The new one exists
+ * when the context is through, and not earlier, whatever the call returned. */
+static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *context, ncclResult_t code, ncclComm_t *to)
 {
     if (code == ncclSuccess || code == ncclInProgress) {
-        code = dpari_nccl_settle(c);
+        code = dpari_nccl_settle(context);
     }
-    if (code == ncclSuccess && c->made != NULL) {
-        code = dpari_nccl_through(&c->world->api, c->made, &c->comm.status, c->comm.timeout_s);
+    if (code == ncclSuccess && context->made != NULL) {
+        code = dpari_nccl_through(&context->world->api, context->made, &context->comm.status,
+                                  context->comm.timeout_s);
     }
-    *to = c->made;
-    c->made = NULL;
+    *to = context->made;
+    context->made = NULL;
     return code;
 }
 
-static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *part, int32_t color,
-                                            int32_t key)
+static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *context, dpari_nccl_ctx *part,
+                                            int32_t color, int32_t key)
 {
-    dpari_nccl_world *w = c->world;
+    dpari_nccl_world *world = context->world;
     ncclConfig_t config;
     ncclComm_t made = NULL;
     ncclResult_t code = ncclInternalError;
     dpar_status status = DPAR_OK;
-    dpari_nccl_config(w, &config);
-    dpari_nccl_lock(w);
-    if (c->nccl != NULL) {
-        code = w->api.CommSplit(c->nccl, color < 0 ? -1 : (int)color, (int)key, &c->made, &config);
-        code = dpari_nccl_made(c, code, &made);
+    dpari_nccl_config(world, &config);
+    dpari_nccl_lock(world);
+    if (context->nccl != NULL) {
+        code = world->api.CommSplit(context->nccl, color < 0 ? -1 : (int)color, (int)key,
+                                    &context->made, &config);
+        code = dpari_nccl_made(context, code, &made);
     }
     if (part != NULL) {
         part->nccl = made;
         code = code == ncclSuccess && made == NULL ? ncclInternalError : code;
     }
     if (code == ncclInProgress) {
-        status = dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not finished before the deadline", 1);
+        status =
+            dpari_nccl_break(context, DPAR_E_TIMEOUT, "split: not finished before the deadline", 1);
     } else if (code != ncclSuccess) {
-        status = dpari_nccl_failed(c, "split", code);
+        status = dpari_nccl_failed(context, "split", code);
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
     return status;
 }
 
 static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm), *part = NULL;
-    dpari_nccl_world *w = c->world;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm), *part = NULL;
+    dpari_nccl_world *world = context->world;
     const int32_t n = comm->size, me = comm->rank;
     dpari_nccl_row *row = (dpari_nccl_row *)calloc((size_t)n, sizeof *row);
     int32_t r, size = 0, rank = 0;
     dpar_status status;
     if (row == NULL) {
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "split: no memory for a list of the ranks");
+        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
+                                 "split: no memory for a list of the ranks");
     }
     row[me].color = color < 0 ? -1 : color;
     row[me].key = key;
-    row[me].world = w->rank;
-    dpari_nccl_flush(w);
-    status = dpari_nccl_tell_all(c, (char *)row, (int64_t)sizeof *row); /* all that was enqueued
-                                                                           before is done then */
+    row[me].world = world->rank;
+    dpari_nccl_flush(world);
+    status =
+        dpari_nccl_tell_all(context, (char *)row, (int64_t)sizeof *row); /* all that was enqueued
+                                                                      before is done then */
     for (r = 0; r < n && status >= 0; r++) {
         if (color >= 0 && row[r].color == color) {
             size++;
@@ -4602,10 +4642,10 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
         }
     }
     if (status >= 0 && color >= 0) {
-        part = dpari_nccl_ctx_make(w, rank, size);
+        part = dpari_nccl_ctx_make(world, rank, size);
         if (part == NULL) {
-            status =
-                dpari_nccl_refuse(c, DPAR_E_MEMORY, "split: no memory for the new communicator");
+            status = dpari_nccl_refuse(context, DPAR_E_MEMORY,
+                                       "split: no memory for the new communicator");
         }
     }
     for (r = 0; r < n && status >= 0 && part != NULL; r++) {
@@ -4618,12 +4658,12 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
         }
     }
     free(row);
-    c->splits++;
+    context->splits++;
     if (part != NULL) {
-        part->name = dpari_nccl_name(c, c->splits, part);
+        part->name = dpari_nccl_name(context, context->splits, part);
     }
     if (status >= 0) {
-        status = dpari_nccl_split_by_nccl(c, part, color, key);
+        status = dpari_nccl_split_by_nccl(context, part, color, key);
     }
     if (status < 0) {
         if (part != NULL) {
@@ -4639,34 +4679,35 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     return DPAR_OK;
 }
 
-/* Locked. Makes a communicator without the ranks that are gone. c, if it is broken, may still be
- * being revoked, which is waited for first. The new one exists when c is through. */
-static ncclResult_t dpari_nccl_shrink_to(dpari_nccl_ctx *c, int *gone, int32_t n, ncclComm_t *to,
-                                         ncclConfig_t *config)
+/* Locked. Makes a communicator without the ranks that are gone. The context, if it is broken, may
+ * still be being revoked, which is waited for first. The new one exists when the context is
+ * through. */
+static ncclResult_t dpari_nccl_shrink_to(dpari_nccl_ctx *context, int *gone, int32_t n,
+                                         ncclComm_t *to, ncclConfig_t *config)
 {
-    const dpari_nccl_api *api = &c->world->api;
-    const int flags = c->comm.status < 0 ? (int)DPARI_NCCL_SHRINK_ABORT : 0;
-    ncclResult_t code = dpari_nccl_through(api, c->nccl, NULL, c->comm.timeout_s);
+    const dpari_nccl_api *api = &context->world->api;
+    const int flags = context->comm.status < 0 ? (int)DPARI_NCCL_SHRINK_ABORT : 0;
+    ncclResult_t code = dpari_nccl_through(api, context->nccl, NULL, context->comm.timeout_s);
     if (code == ncclInProgress) {
         return code;
     }
-    code = api->CommShrink(c->nccl, gone, (int)n, &c->made, config, flags);
+    code = api->CommShrink(context->nccl, gone, (int)n, &context->made, config, flags);
     if (code == ncclSuccess || code == ncclInProgress) {
-        code = dpari_nccl_through(api, c->nccl, NULL, c->comm.timeout_s);
+        code = dpari_nccl_through(api, context->nccl, NULL, context->comm.timeout_s);
     }
-    if (code == ncclSuccess && c->made != NULL) {
-        code = dpari_nccl_through(api, c->made, NULL, c->comm.timeout_s);
+    if (code == ncclSuccess && context->made != NULL) {
+        code = dpari_nccl_through(api, context->made, NULL, context->comm.timeout_s);
     }
-    *to = c->made;
-    c->made = NULL;
+    *to = context->made;
+    context->made = NULL;
     return code;
 }
 
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why)
 {
-    dpari_nccl_ctx *c, *part;
-    dpari_nccl_world *w;
+    dpari_nccl_ctx *context, *part;
+    dpari_nccl_world *world;
     ncclConfig_t config;
     ncclResult_t code;
     int32_t r, i = 0, rank = 0, at = 0;
@@ -4677,9 +4718,9 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
             why,
             "dpar_nccl_shrink: comm is not from dpar_nccl_make, gone is empty, or out is NULL");
     }
-    c = dpari_nccl_ctx_of(comm);
-    w = c->world;
-    if (w->api.CommShrink == NULL || !w->options.elastic || c->nccl == NULL) {
+    context = dpari_nccl_ctx_of(comm);
+    world = context->world;
+    if (world->api.CommShrink == NULL || !world->options.elastic || context->nccl == NULL) {
         return dpari_say(DPAR_E_UNKNOWN, why,
                          "dpar_nccl_shrink: needs NCCL 2.27 or later, and a communicator made with "
                          "elastic = 1");
@@ -4694,7 +4735,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
         }
         rank += gone[r] < comm->rank;
     }
-    part = dpari_nccl_ctx_make(w, comm->rank - rank, comm->size - n);
+    part = dpari_nccl_ctx_make(world, comm->rank - rank, comm->size - n);
     list = (int *)calloc((size_t)n + 1, sizeof *list);
     if (part == NULL || list == NULL) {
         free(list);
@@ -4707,18 +4748,18 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
         if (i < n && gone[i] == r) {
             list[i++] = (int)r;
         } else {
-            part->member[at++] = c->member[r];
+            part->member[at++] = context->member[r];
         }
     }
     part->name =
-        dpari_nccl_name(c, -1, part); /* how often each rank split a broken one may differ */
-    dpari_nccl_config(w, &config);
-    dpari_nccl_lock(w);
-    code = dpari_nccl_shrink_to(c, list, n, &part->nccl, &config);
-    dpari_nccl_unlock(w);
+        dpari_nccl_name(context, -1, part); /* how often each rank split a broken one may differ */
+    dpari_nccl_config(world, &config);
+    dpari_nccl_lock(world);
+    code = dpari_nccl_shrink_to(context, list, n, &part->nccl, &config);
+    dpari_nccl_unlock(world);
     free(list);
     if (code != ncclSuccess || part->nccl == NULL) {
-        dpari_nccl_say(&w->api, why, "dpar_nccl_shrink",
+        dpari_nccl_say(&world->api, why, "dpar_nccl_shrink",
                        code == ncclSuccess ? ncclInternalError : code);
         dpari_nccl_ctx_free(part);
         return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
@@ -4741,14 +4782,14 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 
 /* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
  * returns an error, and perhaps not on all ranks. */
-static int dpari_nccl_windows(const dpari_nccl_ctx *c, const void *memory, int64_t bytes)
+static int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory, int64_t bytes)
 {
     const uintptr_t at = (uintptr_t)memory;
     const dpari_nccl_memory *m;
-    if (c->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
+    if (context->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
         return 0;
     }
-    for (m = c->world->memory; m != NULL; m = m->next) {
+    for (m = context->world->memory; m != NULL; m = m->next) {
         if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
             at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
             return 1;
@@ -4759,7 +4800,7 @@ static int dpari_nccl_windows(const dpari_nccl_ctx *c, const void *memory, int64
 
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
-    dpari_nccl_ctx *c;
+    dpari_nccl_ctx *context;
     dpari_nccl_memory *m;
     const dpari_nccl_api *api;
     ncclResult_t code = ncclSuccess;
@@ -4767,40 +4808,40 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
         return DPAR_E_ARG;
     }
-    c = dpari_nccl_ctx_of(comm);
-    api = &c->world->api;
+    context = dpari_nccl_ctx_of(comm);
+    api = &context->world->api;
     if (comm->status < 0 || api->CommRegister == NULL) {
         return comm->status;
     }
-    dpari_nccl_flush(c->world);
-    dpari_nccl_lock(c->world);
-    m = c->nccl != NULL ? dpari_nccl_note_memory(c, memory) : NULL;
+    dpari_nccl_flush(context->world);
+    dpari_nccl_lock(context->world);
+    m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
     if (m == NULL) {
         status =
             comm->status < 0
                 ? comm->status
-                : dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                : dpari_nccl_refuse(context, DPAR_E_MEMORY,
                                     "dpar_nccl_register: no memory to record the registration");
-        dpari_nccl_unlock(c->world);
+        dpari_nccl_unlock(context->world);
         return status;
     }
-    m->ctx = c;
-    if (dpari_nccl_windows(c, memory, bytes)) {
-        code = api->CommWindowRegister(c->nccl, memory, (size_t)bytes, &m->window,
+    m->ctx = context;
+    if (dpari_nccl_windows(context, memory, bytes)) {
+        code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
                                        DPARI_NCCL_WIN_SYMMETRIC);
         if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_settle(c); /* the window exists when c is through */
+            code = dpari_nccl_settle(context); /* the window exists when the context is through */
         }
     }
     if (code == ncclSuccess && m->window == NULL) {
-        code = api->CommRegister(c->nccl, memory, (size_t)bytes, &m->handle);
-        code = code == ncclInProgress ? dpari_nccl_settle(c) : code;
+        code = api->CommRegister(context->nccl, memory, (size_t)bytes, &m->handle);
+        code = code == ncclInProgress ? dpari_nccl_settle(context) : code;
     }
     if (code != ncclSuccess) {
-        status = dpari_nccl_failed(c, "registering memory", code);
-        dpari_nccl_forget(c->world, m);
+        status = dpari_nccl_failed(context, "registering memory", code);
+        dpari_nccl_forget(context->world, m);
     }
-    dpari_nccl_unlock(c->world);
+    dpari_nccl_unlock(context->world);
     return status;
 }
 
@@ -4852,47 +4893,47 @@ enum {
     DPARI_NCCL_AT_ONCE = 64 /* flags in one call of the driver */
 };
 
-static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *c)
+static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
 {
-    return DPARI_NCCL_SETS * 4 * (int64_t)c->comm.size;
+    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
 }
 
 /* Locked. Sets all flags of broken communicators, so that no stream waits for a rank that will not
  * come. */
-static void dpari_nccl_free_waits(dpari_nccl_world *w)
+static void dpari_nccl_free_waits(dpari_nccl_world *world)
 {
-    const dpari_nccl_memory *m;
+    const dpari_nccl_memory *memory;
     uint32_t left = 0;
-    for (m = w->memory; m != NULL && w->freeing != NULL; m = m->next) {
-        if (m->near != NULL && m->ctx != NULL && m->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(m->ctx);
-            char *at = (char *)m->memory + m->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, w->freeing);
-            left |= w->flying != NULL;
+    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
+        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
+            char *at = (char *)memory->memory + memory->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
+            left |= world->flying != NULL;
         }
     }
-    DPARI_STORE(&w->frees, left);
+    DPARI_STORE(&world->frees, left);
 }
 
 /* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
  * NCCL unmaps it. */
-static void dpari_nccl_drain(dpari_nccl_ctx *c)
+static void dpari_nccl_drain(dpari_nccl_ctx *context)
 {
-    dpari_nccl_world *w = c->world;
+    dpari_nccl_world *world = context->world;
     const double until = dpari_os_now() + 10;
-    while (c->lends && c->comm.status < 0 && dpari_os_now() < until &&
-           (cudaStreamQuery(w->stream) == cudaErrorNotReady ||
-            cudaStreamQuery(w->options.stream) == cudaErrorNotReady)) {
-        dpari_nccl_lock(w);
-        dpari_nccl_free_waits(w);
-        dpari_nccl_unlock(w);
+    while (context->lends && context->comm.status < 0 && dpari_os_now() < until &&
+           (cudaStreamQuery(world->stream) == cudaErrorNotReady ||
+            cudaStreamQuery(world->options.stream) == cudaErrorNotReady)) {
+        dpari_nccl_lock(world);
+        dpari_nccl_free_waits(world);
+        dpari_nccl_unlock(world);
         dpari_nccl_nap();
     }
     (void)cudaGetLastError();
 }
 
 /* Gets the driver's cuStreamBatchMemOp through the runtime. */
-static void dpari_nccl_find_ops(dpari_nccl_world *w)
+static void dpari_nccl_find_ops(dpari_nccl_world *world)
 {
 #if CUDART_VERSION >= 12000
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -4905,31 +4946,32 @@ static void dpari_nccl_find_ops(dpari_nccl_world *w)
     code = cudaGetDriverEntryPoint("cuStreamBatchMemOp", &at, cudaEnableDefault, &found);
 #endif
     if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) {
-        memcpy(&w->ops, &at, sizeof at);
+        memcpy(&world->ops, &at, sizeof at);
     }
     (void)cudaGetLastError();
 #else
-    (void)w;
+    (void)world;
 #endif
 }
 
 /* True if this rank can lend memory, as far as it can tell without trying. */
-static int dpari_nccl_can_lend(dpari_nccl_world *w)
+static int dpari_nccl_can_lend(dpari_nccl_world *world)
 {
     const char *wanted = getenv("DPAR_NCCL_LEND");
-    if (w->api.GetPeerDevicePointer == NULL || w->api.CommWindowRegister == NULL ||
-        w->api.CommRevoke == NULL || !w->watched || (wanted != NULL && strcmp(wanted, "0") == 0)) {
+    if (world->api.GetPeerDevicePointer == NULL || world->api.CommWindowRegister == NULL ||
+        world->api.CommRevoke == NULL || !world->watched ||
+        (wanted != NULL && strcmp(wanted, "0") == 0)) {
         return 0;
     }
-    if (w->ops == NULL) {
-        dpari_nccl_find_ops(w);
+    if (world->ops == NULL) {
+        dpari_nccl_find_ops(world);
     }
-    if (w->ops != NULL && w->freeing == NULL &&
-        cudaStreamCreateWithFlags(&w->freeing, cudaStreamNonBlocking) != cudaSuccess) {
+    if (world->ops != NULL && world->freeing == NULL &&
+        cudaStreamCreateWithFlags(&world->freeing, cudaStreamNonBlocking) != cudaSuccess) {
         (void)cudaGetLastError();
-        w->freeing = NULL;
+        world->freeing = NULL;
     }
-    return w->ops != NULL && w->freeing != NULL;
+    return world->ops != NULL && world->freeing != NULL;
 }
 
 /* Sets worst[0] to the most bytes that a rank needs, and worst[1] to the worst of what ranks say: 0
@@ -4943,10 +4985,10 @@ static dpar_status dpari_nccl_agree_to_lend(dpar_comm *comm, int64_t bytes, int6
     return dpar_all_reduce(comm, mine, worst, 2, DPAR_I64, DPAR_MAX, NULL);
 }
 
-static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *c, const void *memory)
+static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *context, const void *memory)
 {
-    dpari_nccl_memory *m = c->world->memory;
-    while (m != NULL && (m->memory != memory || m->ctx != c || m->window == NULL)) {
+    dpari_nccl_memory *m = context->world->memory;
+    while (m != NULL && (m->memory != memory || m->ctx != context || m->window == NULL)) {
         m = m->next;
     }
     return m;
@@ -4954,13 +4996,13 @@ static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *c, const void *m
 
 /* Prepares registered memory for lending: writes the words of value 1 (the flags are 0 already),
  * and gets its addresses at the other ranks. */
-static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t flags)
+static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *context, void *memory, int64_t flags)
 {
-    dpari_nccl_world *w = c->world;
-    const int64_t bytes = dpari_nccl_flag_bytes(c);
-    dpari_nccl_memory *m = dpari_nccl_lent(c, memory);
+    dpari_nccl_world *world = context->world;
+    const int64_t bytes = dpari_nccl_flag_bytes(context);
+    dpari_nccl_memory *m = dpari_nccl_lent(context, memory);
     uint32_t *ones = m != NULL ? (uint32_t *)malloc((size_t)bytes) : NULL;
-    char **near = m != NULL ? (char **)calloc((size_t)c->comm.size, sizeof *near) : NULL;
+    char **near = m != NULL ? (char **)calloc((size_t)context->comm.size, sizeof *near) : NULL;
     cudaError_t code = cudaSuccess;
     int64_t i;
     int32_t r;
@@ -4970,62 +5012,63 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t 
     if (near == NULL || ones == NULL) {
         free(ones);
         free((void *)near);
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to record shared device memory");
+        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
+                                 "no memory to record shared device memory");
     }
     for (i = 0; i < bytes / 4; i++) {
         ones[i] = 1;
     }
     code = cudaMemcpyAsync((char *)memory + flags + bytes, ones, (size_t)bytes, cudaMemcpyDefault,
-                           w->stream);
+                           world->stream);
     free(ones); /* a copy from pageable memory has read it when it returns */
     if (code != cudaSuccess) {
         free((void *)near);
-        return dpari_nccl_cuda_broke(c, "writing the flags of shared device memory", code);
+        return dpari_nccl_cuda_broke(context, "writing the flags of shared device memory", code);
     }
-    dpari_nccl_lock(w);
-    c->lends = 1;
+    dpari_nccl_lock(world);
+    context->lends = 1;
     m->flags = flags;
     m->near = near;
-    for (r = 0; r < c->comm.size; r++) {
+    for (r = 0; r < context->comm.size; r++) {
         void *at = NULL;
-        if (r != c->comm.rank &&
-            w->api.GetPeerDevicePointer(m->window, 0, (int)r, &at) == ncclSuccess) {
+        if (r != context->comm.rank &&
+            world->api.GetPeerDevicePointer(m->window, 0, (int)r, &at) == ncclSuccess) {
             near[r] = (char *)at;
         }
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
     return DPAR_OK;
 }
 
 static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    const int64_t more = 2 * dpari_nccl_flag_bytes(c);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    const int64_t more = 2 * dpari_nccl_flag_bytes(context);
     int64_t worst[2] = {0, 1}, whole;
     dpar_status status, all;
     if (comm->size == 1 || comm->status < 0) {
         return dpari_nccl_alloc(comm, bytes, memory);
     }
-    can = can && bytes < INT64_MAX / 2 && dpari_nccl_can_lend(c->world);
+    can = can && bytes < INT64_MAX / 2 && dpari_nccl_can_lend(context->world);
     status = dpari_nccl_agree_to_lend(comm, bytes, !can, worst);
     if (status < 0 || worst[1] > 0) {
         return status < 0 ? status : dpari_nccl_alloc(comm, bytes, memory);
     }
     whole = ((worst[0] + 63) / 64 * 64 + more + 4095) / 4096 * 4096; /* the same on all ranks */
     status = dpari_nccl_alloc(comm, whole, memory);
-    can = status >= 0 && dpari_nccl_windows(c, *memory, whole);
+    can = status >= 0 && dpari_nccl_windows(context, *memory, whole);
     all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : !can, worst);
     if (all >= 0 && worst[1] == 0) {
         status = dpar_nccl_register(comm, *memory, whole);
         if (status >= 0) {
-            status = dpari_nccl_lend_out(c, *memory, whole - more);
+            status = dpari_nccl_lend_out(context, *memory, whole - more);
         }
         all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : 0, worst);
     }
     if (status >= 0 && (all < 0 || worst[1] == 2)) {
         dpari_nccl_release(comm, *memory);
         return all < 0 ? all
-                       : dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                       : dpari_nccl_refuse(context, DPAR_E_MEMORY,
                                            "another rank has no memory to share between devices");
     }
     return status;
@@ -5037,49 +5080,50 @@ static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
     return m != NULL && m->near != NULL && rank >= 0 && rank < comm->size ? m->near[rank] : NULL;
 }
 
-static void dpari_nccl_set_flags(dpari_nccl_run *x, const dpari_nccl_memory *m,
+static void dpari_nccl_set_flags(dpari_nccl_run *run, const dpari_nccl_memory *memory,
                                  const int32_t *ranks, int32_t n, int32_t set)
 {
-    const dpari_nccl_ctx *c = x->c;
-    const int64_t mine = m->flags + 4 * ((int64_t)set * c->comm.size + c->comm.rank);
-    const char *one = (const char *)m->memory + m->flags + dpari_nccl_flag_bytes(c);
+    const dpari_nccl_ctx *context = run->c;
+    const int64_t mine =
+        memory->flags + 4 * ((int64_t)set * context->comm.size + context->comm.rank);
+    const char *one = (const char *)memory->memory + memory->flags + dpari_nccl_flag_bytes(context);
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_nccl_copy(x, m->near[ranks[i]] + mine, one, 4);
+        dpari_nccl_copy(run, memory->near[ranks[i]] + mine, one, 4);
     }
 }
 
-static void dpari_nccl_await_flags(dpari_nccl_run *x, const dpari_nccl_memory *m,
+static void dpari_nccl_await_flags(dpari_nccl_run *run, const dpari_nccl_memory *memory,
                                    const int32_t *ranks, int32_t n, int32_t set)
 {
     dpari_nccl_stream_op ops[2 * DPARI_NCCL_AT_ONCE];
-    const uint64_t own = (uint64_t)(uintptr_t)m->memory + (uint64_t)m->flags;
+    const uint64_t own = (uint64_t)(uintptr_t)memory->memory + (uint64_t)memory->flags;
     int32_t i, k;
-    for (i = 0; i < n && dpari_nccl_well(x); i += DPARI_NCCL_AT_ONCE) {
+    for (i = 0; i < n && dpari_nccl_well(run); i += DPARI_NCCL_AT_ONCE) {
         const int32_t some = n - i < DPARI_NCCL_AT_ONCE ? n - i : (int32_t)DPARI_NCCL_AT_ONCE;
         memset(ops, 0, sizeof ops);
         for (k = 0; k < some; k++) {
             dpari_nccl_stream_op *wait = &ops[k], *clear = &ops[some + k];
             wait->operation = DPARI_NCCL_WAIT_32;
             wait->address =
-                own + 4 * ((uint64_t)set * (uint64_t)x->c->comm.size + (uint64_t)ranks[i + k]);
+                own + 4 * ((uint64_t)set * (uint64_t)run->c->comm.size + (uint64_t)ranks[i + k]);
             wait->value = 1;
             wait->flags = DPARI_NCCL_WAIT_EQ;
             clear->operation = DPARI_NCCL_WRITE_32;
             clear->address = wait->address;
         }
-        if (x->c->world->ops(x->stream, (unsigned)(2 * some), ops, 0) != 0) {
-            x->cuda = cudaErrorUnknown;
+        if (run->c->world->ops(run->stream, (unsigned)(2 * some), ops, 0) != 0) {
+            run->cuda = cudaErrorUnknown;
         }
     }
 }
 
 /* Enqueues one meeting as an operation. */
-static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory *m,
+static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *context, const dpari_nccl_memory *memory,
                                       const int32_t *ranks, int32_t n, int32_t set, dpar_work *work)
 {
     dpari_nccl_run x;
-    dpari_nccl_slot *s;
+    dpari_nccl_slot *slot;
     dpar_call call;
     dpar_status status = DPAR_OK;
     memset(&call, 0, sizeof call);
@@ -5087,23 +5131,23 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory
     call.type = DPAR_U32;
     call.count = 1;
     call.root = ranks[0];
-    s = dpari_nccl_begin(c, &call, &status);
-    if (s == NULL) {
+    slot = dpari_nccl_begin(context, &call, &status);
+    if (slot == NULL) {
         return status;
     }
-    s->meets = n;
-    dpari_nccl_run_init(&x, c, &s->call);
-    dpari_nccl_set_flags(&x, m, ranks, n, set);
-    dpari_nccl_await_flags(&x, m, ranks, n, set);
-    status = dpari_nccl_end(s, 1, dpari_nccl_result(&x));
+    slot->meets = n;
+    dpari_nccl_run_init(&x, context, &slot->call);
+    dpari_nccl_set_flags(&x, memory, ranks, n, set);
+    dpari_nccl_await_flags(&x, memory, ranks, n, set);
+    status = dpari_nccl_end(slot, 1, dpari_nccl_result(&x));
     if (status >= 0) {
         memset(work, 0, sizeof *work);
         work->self = work;
-        work->comm = &c->comm;
+        work->comm = &context->comm;
         work->call = call;
         work->status = DPAR_MORE;
         work->phase = DPARI_NCCL_ENQUEUED;
-        dpari_nccl_keep(work, s);
+        dpari_nccl_keep(work, slot);
     }
     return status;
 }
@@ -5111,23 +5155,23 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory
 static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
                                         int32_t n, dpar_work *work)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    dpari_nccl_memory *m = dpari_nccl_lent(c, memory);
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_memory *m = dpari_nccl_lent(context, memory);
     dpar_work before;
     dpar_status status;
     if (m == NULL || m->near == NULL || n < 1) {
         return comm->status < 0 ? comm->status : (dpar_status)DPAR_E_ARG;
     }
-    dpari_nccl_flush(c->world);
+    dpari_nccl_flush(context->world);
     if (work != NULL) {
-        return dpari_nccl_meet_in(c, m, ranks, n, m->part, work);
+        return dpari_nccl_meet_in(context, m, ranks, n, m->part, work);
     }
-    if (!dpari_nccl_capturing(c->world)) {
+    if (!dpari_nccl_capturing(context->world)) {
         m->part = m->turns++ & 1;
         return (dpar_status)m->part;
     }
     m->part = DPARI_NCCL_GRAPH;
-    status = dpari_nccl_meet_in(c, m, ranks, n, DPARI_NCCL_BEFORE, &before);
+    status = dpari_nccl_meet_in(context, m, ranks, n, DPARI_NCCL_BEFORE, &before);
     if (status >= 0) {
         status = dpari_nccl_wait(&before);
     }
@@ -5137,19 +5181,19 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
 /* Writes this rank's last operations, and what other ranks have reported. */
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    dpari_nccl_world *w = c->world;
-    int64_t i = c->records > DPARI_NCCL_RING ? c->records - DPARI_NCCL_RING : 0;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *world = context->world;
+    int64_t i = context->records > DPARI_NCCL_RING ? context->records - DPARI_NCCL_RING : 0;
     int32_t r;
-    dpari_nccl_lock(w);
-    dpari_nccl_reap(w);
+    dpari_nccl_lock(world);
+    dpari_nccl_reap(world);
     dpar_text_put(out, "rank ");
     dpari_text_int(out, comm->rank);
     dpar_text_put(out, " of ");
     dpari_text_int(out, comm->size);
     dpar_text_put(out, ", nccl\n");
-    for (; i < c->records; i++) {
-        const dpari_nccl_record *record = &c->ring[i % DPARI_NCCL_RING];
+    for (; i < context->records; i++) {
+        const dpari_nccl_record *record = &context->ring[i % DPARI_NCCL_RING];
         dpar_text_put(out, "  ");
         dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
                              record->root, record->tag);
@@ -5159,9 +5203,9 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
             dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
         }
     }
-    for (r = 0; w->side.known != NULL && r < comm->size; r++) {
-        const dpari_nccl_note *n = &w->side.note[c->member[r]];
-        if (r != comm->rank && w->side.known[c->member[r]] && n->comm == c->name &&
+    for (r = 0; world->side.known != NULL && r < comm->size; r++) {
+        const dpari_nccl_note *n = &world->side.note[context->member[r]];
+        if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
             n->sequence >= 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
@@ -5171,16 +5215,16 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
             dpari_text_char(out, '\n');
         }
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
 }
 
-/* The number of machines of c's ranks, or 0 if that is not known. */
-static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *c)
+/* The number of machines of the context's ranks, or 0 if that is not known. */
+static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *context)
 {
-    const uint64_t *node = c->world->node;
+    const uint64_t *node = context->world->node;
     int32_t r, k, nodes = 0;
-    for (r = 0; node != NULL && r < c->comm.size; r++) {
-        for (k = 0; k < r && node[c->member[k]] != node[c->member[r]]; k++) {
+    for (r = 0; node != NULL && r < context->comm.size; r++) {
+        for (k = 0; k < r && node[context->member[k]] != node[context->member[r]]; k++) {
         }
         nodes += k == r;
     }
@@ -5200,116 +5244,117 @@ static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
 }
 
-/* Removes c from its world: from the slots, the list, and the registered memory. Returns how many
- * works nobody has waited for. */
-static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
+/* Removes the context from its world: from the slots, the list, and the registered memory. Returns
+ * how many works nobody has waited for. */
+static int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
 {
-    dpari_nccl_world *w = c->world;
-    dpari_nccl_ctx **at = &w->comms;
-    dpari_nccl_memory *m;
+    dpari_nccl_world *world = context->world;
+    dpari_nccl_ctx **at = &world->comms;
+    dpari_nccl_memory *memory;
     int32_t i, lost = 0;
-    dpari_nccl_lock(w);
-    for (i = 0; i < w->options.work_count; i++) {
-        dpari_nccl_slot *s = &w->slots[i];
-        if (s->ctx == c) {
-            s->ctx = NULL;
-            lost += s->works;
-            if (s->works > 0) {
-                s->works = 0;
-                dpari_nccl_slot_free(w, s);
+    dpari_nccl_lock(world);
+    for (i = 0; i < world->options.work_count; i++) {
+        dpari_nccl_slot *slot = &world->slots[i];
+        if (slot->ctx == context) {
+            slot->ctx = NULL;
+            lost += slot->works;
+            if (slot->works > 0) {
+                slot->works = 0;
+                dpari_nccl_slot_free(world, slot);
             }
         }
     }
-    while (*at != c && *at != NULL) {
+    while (*at != context && *at != NULL) {
         at = &(*at)->next;
     }
-    if (*at == c) {
-        *at = c->next;
+    if (*at == context) {
+        *at = context->next;
     }
-    for (m = w->memory; m != NULL; m = m->next) {
-        if (m->ctx == c) {
-            dpari_nccl_memory kept = *m;
+    for (memory = world->memory; memory != NULL; memory = memory->next) {
+        if (memory->ctx == context) {
+            dpari_nccl_memory kept = *memory;
             kept.owned = 0;
-            dpari_nccl_memory_end(w, &kept);
-            m->ctx = NULL;
-            m->near = NULL;
+            dpari_nccl_memory_end(world, &kept);
+            memory->ctx = NULL;
+            memory->near = NULL;
         }
     }
-    dpari_nccl_unlock(w);
+    dpari_nccl_unlock(world);
     return lost;
 }
 
-/* Ends c's communicator of NCCL: in order, or by an abort if it is broken or that fails. */
-static void dpari_nccl_destroy(dpari_nccl_ctx *c)
+/* Ends the context's communicator of NCCL: in order, or by an abort if it is broken or that fails.
+ */
+static void dpari_nccl_destroy(dpari_nccl_ctx *context)
 {
-    const dpari_nccl_api *api = &c->world->api;
-    ncclComm_t nccl = c->nccl;
+    const dpari_nccl_api *api = &context->world->api;
+    ncclComm_t nccl = context->nccl;
     ncclResult_t code;
     if (nccl == NULL) {
         return;
     }
     code = ncclInternalError;
-    if (c->comm.status >= 0) {
+    if (context->comm.status >= 0) {
         code = api->CommFinalize(nccl);
         if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_through(api, nccl, &c->comm.status, c->comm.timeout_s);
+            code = dpari_nccl_through(api, nccl, &context->comm.status, context->comm.timeout_s);
         }
     }
     if (code == ncclSuccess) {
-        c->nccl = NULL;
+        context->nccl = NULL;
         (void)api->CommDestroy(nccl);
     } else {
-        dpari_nccl_abort_comm(c);
+        dpari_nccl_abort_comm(context);
     }
 }
 
-/* Frees c, which was removed from its world, or keeps it while a thread aborts it. */
-static void dpari_nccl_retire(dpari_nccl_ctx *c)
+/* Frees the context, which was removed from its world, or keeps it while a thread aborts it. */
+static void dpari_nccl_retire(dpari_nccl_ctx *context)
 {
-    dpari_nccl_destroy(c);
-    if (c->ends == 1) {
-        dpari_on_end_all(&c->comm);
-        c->next = c->world->closed;
-        c->world->closed = c;
+    dpari_nccl_destroy(context);
+    if (context->ends == 1) {
+        dpari_on_end_all(&context->comm);
+        context->next = context->world->closed;
+        context->world->closed = context;
     } else {
-        dpari_nccl_kept_free(dpari_ended_keep(&c->world->kept, &c->comm));
+        dpari_nccl_kept_free(dpari_ended_keep(&context->world->kept, &context->comm));
     }
 }
 
 static dpar_status dpari_nccl_close(dpar_comm *comm)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    dpari_nccl_world *w = c->world;
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *world = context->world;
     dpar_status status = DPAR_OK;
     int32_t lost = 0;
-    dpari_nccl_flush(w);
-    dpari_nccl_drain(c);
-    while (c->pending != NULL) {
-        dpar_work *work = c->pending;
-        c->pending = work->next;
+    dpari_nccl_flush(world);
+    dpari_nccl_drain(context);
+    while (context->pending != NULL) {
+        dpar_work *work = context->pending;
+        context->pending = work->next;
         dpari_nccl_finish(work, DPAR_E_ARG);
         lost++;
     }
     if (comm->status >= 0) { /* a barrier behind all operations, so that all ranks leave together */
         dpar_call barrier;
-        dpari_nccl_slot *s = NULL;
+        dpari_nccl_slot *slot = NULL;
         memset(&barrier, 0, sizeof barrier);
         barrier.kind = DPAR_CALL_BARRIER;
         barrier.root = DPARI_CLOSE;
         barrier.type = DPAR_U8;
-        status = dpari_nccl_collective(c, &barrier, &s);
+        status = dpari_nccl_collective(context, &barrier, &slot);
         if (status >= 0) {
-            status = dpari_nccl_await(s);
-            dpari_nccl_let_go(w, s);
+            status = dpari_nccl_await(slot);
+            dpari_nccl_let_go(world, slot);
         }
     }
-    dpari_nccl_lock(w);
-    dpari_nccl_say_broken(w);
-    dpari_nccl_unlock(w);
-    lost += dpari_nccl_leave(c);
-    dpari_nccl_retire(c);
-    if (w->comms == NULL) {
-        dpari_nccl_world_end(w);
+    dpari_nccl_lock(world);
+    dpari_nccl_say_broken(world);
+    dpari_nccl_unlock(world);
+    lost += dpari_nccl_leave(context);
+    dpari_nccl_retire(context);
+    if (world->comms == NULL) {
+        dpari_nccl_world_end(world);
     }
     return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
 }
@@ -5368,52 +5413,54 @@ static uint64_t dpari_nccl_this_node(void)
     return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpari_nccl_ctx **out,
-                                      dpar_why *said)
+static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
+                                      dpari_nccl_ctx **out, dpar_why *said)
 {
     const uint64_t mine = dpari_nccl_this_node();
     dpar_status status = DPAR_OK;
     int32_t r;
-    w->node = (uint64_t *)malloc((size_t)w->size * sizeof *w->node);
-    if (w->node == NULL) {
+    world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
+    if (world->node == NULL) {
         status = dpari_say(DPAR_E_MEMORY, said, "no memory for a communicator");
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
         return status;
     }
-    status = dpar_all_gather(host, &mine, w->node, 1, DPAR_U64, NULL);
+    status = dpar_all_gather(host, &mine, world->node, 1, DPAR_U64, NULL);
     if (status < 0) {
         *said = host->why;
         return status;
     }
     if (host->rank == 0) {
-        for (r = 0; r < w->size && w->node[r] == mine; r++) {
+        for (r = 0; r < world->size && world->node[r] == mine; r++) {
         }
-        w->side.at = r == w->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
-        status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
+        world->side.at = r == world->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
+        status =
+            dpari_nccl_card_begin(world, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
         if (status >= 0) {
-            status = dpari_nccl_card_id(w, said);
+            status = dpari_nccl_card_id(world, said);
         }
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
         return status;
     }
-    status = dpar_broadcast(host, &w->side.card, (int64_t)sizeof w->side.card, DPAR_U8, 0, NULL);
+    status =
+        dpar_broadcast(host, &world->side.card, (int64_t)sizeof world->side.card, DPAR_U8, 0, NULL);
     if (status < 0) {
         *said = host->why;
         return status;
     }
-    status = dpari_nccl_card_fits(w, &w->side.card, said);
+    status = dpari_nccl_card_fits(world, &world->side.card, said);
     if (status >= 0) {
-        status = dpari_nccl_side_make(w, said);
+        status = dpari_nccl_side_make(world, said);
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
         return status;
     }
-    status = dpari_nccl_begin_world(w, out, said);
+    status = dpari_nccl_begin_world(world, out, said);
     return dpari_nccl_worst(host, status, said);
 }
 
@@ -5421,26 +5468,26 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
 static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *options,
                                         dpar_comm **out, dpar_why *why)
 {
-    dpari_nccl_world *w = NULL;
-    dpari_nccl_ctx *c = NULL;
+    dpari_nccl_world *world = NULL;
+    dpari_nccl_ctx *context = NULL;
     dpar_why said;
     dpar_status status;
     memset(&said, 0, sizeof said);
-    status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
+    status = dpari_nccl_world_make(host->rank, host->size, options, &world, &said);
     status = dpari_nccl_worst(host, status, &said);
     if (status >= 0) {
-        status = dpari_nccl_by_host(host, w, &c, &said);
+        status = dpari_nccl_by_host(host, world, &context, &said);
     }
     if (status >= 0) {
-        *out = &c->comm;
+        *out = &context->comm;
         return DPAR_OK;
     }
-    if (c != NULL) {
-        (void)dpari_nccl_leave(c);
-        dpari_nccl_retire(c);
+    if (context != NULL) {
+        (void)dpari_nccl_leave(context);
+        dpari_nccl_retire(context);
     }
-    if (w != NULL) {
-        dpari_nccl_world_end(w);
+    if (world != NULL) {
+        dpari_nccl_world_end(world);
     }
     return dpari_repeat(status, why, said.text);
 }
@@ -5599,17 +5646,17 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
 
 /* True if the rank 0 that wrote the card answers and proves it. Since the card was written anything
  * else may listen at its address. */
-static int dpari_nccl_answers(dpari_nccl_world *w, double until)
+static int dpari_nccl_answers(dpari_nccl_world *world, double until)
 {
     const double soon = dpari_os_now() + 1;
     dpari_nccl_link l;
     dpari_nccl_message m;
     int well;
     memset(&l, 0, sizeof l);
-    well = dpari_nccl_reach(w, &l, until) == 0 &&
+    well = dpari_nccl_reach(world, &l, until) == 0 &&
            dpari_nccl_read(l.fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(w, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
-           dpari_nccl_genuine(w, &l, &m);
+           dpari_nccl_fits(world, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
+           dpari_nccl_genuine(world, &l, &m);
     if (l.fd >= 0) {
         (void)close(l.fd); /* the watchdog connects again later */
     }
@@ -5618,10 +5665,10 @@ static int dpari_nccl_answers(dpari_nccl_world *w, double until)
 
 /* Reads the card of this job's rank 0 once it exists. A card that an earlier run left is ignored,
  * except without a side channel (addresses 0), where that cannot be checked. */
-static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, double until,
+static dpar_status dpari_nccl_file_read(dpari_nccl_world *world, const char *name, double until,
                                         dpar_why *why)
 {
-    dpari_nccl_card *card = &w->side.card;
+    dpari_nccl_card *card = &world->side.card;
     int fd, whole = 0;
     double nap = 1e-3;
     for (;;) {
@@ -5631,7 +5678,8 @@ static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, d
         if (fd >= 0) {
             (void)close(fd);
         }
-        if (whole && (card->addresses == 0 || card->ending != 0 || dpari_nccl_answers(w, until))) {
+        if (whole &&
+            (card->addresses == 0 || card->ending != 0 || dpari_nccl_answers(world, until))) {
             return DPAR_OK;
         }
         if (dpari_os_now() > until) {
@@ -5684,16 +5732,16 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
 }
 
 /* On rank 0: waits until all ranks have connected, and tells those that did if some are missing. */
-static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar_why *why)
+static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, dpar_why *why)
 {
     dpari_nccl_message m;
     dpar_text t;
     int32_t r, missing;
     for (;;) {
-        dpari_nccl_accept(w);
+        dpari_nccl_accept(world);
         missing = 0;
-        for (r = 1; r < w->size; r++) {
-            missing += w->side.link[r].state != DPARI_NCCL_HERE;
+        for (r = 1; r < world->size; r++) {
+            missing += world->side.link[r].state != DPARI_NCCL_HERE;
         }
         if (missing == 0) {
             return DPAR_OK;
@@ -5701,41 +5749,41 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar
         if (dpari_os_now() > until) {
             break;
         }
-        dpari_nccl_side_wait(w, 0.02);
+        dpari_nccl_side_wait(world, 0.02);
     }
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_int(&t, missing);
         dpar_text_put(&t, " of ");
-        dpari_text_int(&t, w->size);
+        dpari_text_int(&t, world->size);
         dpar_text_put(&t, " ranks did not connect to rank 0 before the deadline");
-        dpari_nccl_put_away(&t, w);
-        if (w->side.refused > 0) {
+        dpari_nccl_put_away(&t, world);
+        if (world->side.refused > 0) {
             dpar_text_put(&t, "; connections without the job's secret: ");
-            dpari_text_int(&t, w->side.refused);
+            dpari_text_int(&t, world->side.refused);
         }
     }
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
     m.status = DPAR_E_TIMEOUT;
     dpar_text_init(&t, m.text, sizeof m.text);
     dpar_text_put(&t, why != NULL ? why->text : "not all ranks connected to rank 0");
-    dpari_nccl_tell(w, &m, -1);
+    dpari_nccl_tell(world, &m, -1);
     return DPAR_E_TIMEOUT;
 }
 
 /* On rank 0: makes the id and sends the card to all ranks, which are connected. */
-static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_why *why)
+static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *world, double until, dpar_why *why)
 {
     dpari_nccl_message m;
     dpari_nccl_card card;
-    dpar_status status = dpari_nccl_card_id(w, why);
+    dpar_status status = dpari_nccl_card_id(world, why);
     int32_t r;
-    w->side.card.ending = status < 0;
-    card = w->side.card;
+    world->side.card.ending = status < 0;
+    card = world->side.card;
     memset(card.key, 0, sizeof card.key);
-    dpari_nccl_message_init(w, &m, DPARI_NCCL_WELCOME);
-    for (r = 1; r < w->size; r++) {
-        dpari_nccl_link *l = &w->side.link[r];
+    dpari_nccl_message_init(world, &m, DPARI_NCCL_WELCOME);
+    for (r = 1; r < world->size; r++) {
+        dpari_nccl_link *l = &world->side.link[r];
         if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
             dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
             return dpari_say(DPAR_E_PEER, why, "rank %d disconnected while rank 0 sent it the id",
@@ -5746,61 +5794,65 @@ static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_w
 }
 
 /* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it is to
- * be tried again; *problem is then the reason, which may be m's text, or NULL for another secret.
+ * be tried again; *problem is then the reason, which may be the text of the message, or NULL for
+ * another secret.
  */
-static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m,
+static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_message *message,
                                       const char **problem, double until, dpar_why *why)
 {
-    const dpari_nccl_card known = w->side.card;
+    const dpari_nccl_card known = world->side.card;
     const double soon = dpari_os_now() + 5; /* a rank 0 that waits for others answers at once */
-    dpari_nccl_link *l = &w->side.link[0];
+    dpari_nccl_link *l = &world->side.link[0];
     int well;
-    if (dpari_nccl_reach(w, l, until) != 0) {
+    if (dpari_nccl_reach(world, l, until) != 0) {
         return DPAR_MORE; /* the reason of an earlier attempt stays */
     }
-    memset(m, 0, sizeof *m);
-    well = dpari_nccl_read(l->fd, m, sizeof *m, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_CHALLENGE;
-    if (well && !dpari_nccl_genuine(w, l, m)) {
+    memset(message, 0, sizeof *message);
+    well = dpari_nccl_read(l->fd, message, sizeof *message, soon < until ? soon : until) == 0 &&
+           dpari_nccl_fits(world, message) && message->kind == DPARI_NCCL_CHALLENGE;
+    if (well && !dpari_nccl_genuine(world, l, message)) {
         (void)close(l->fd);
         l->fd = -1;
         *problem = NULL;
         return DPAR_MORE;
     }
-    if (well && dpari_nccl_enter(w, l, m, until) == 0 &&
-        dpari_nccl_read(l->fd, m, sizeof *m, until + 1) == 0 && /* later: it names missing ranks */
-        dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_WELCOME) {
+    if (well && dpari_nccl_enter(world, l, message, until) == 0 &&
+        dpari_nccl_read(l->fd, message, sizeof *message, until + 1) ==
+            0 && /* later: it names missing ranks */
+        dpari_nccl_fits(world, message) &&
+        message->kind == DPARI_NCCL_WELCOME) {
         l->state = DPARI_NCCL_HERE;
-        if (dpari_nccl_read(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
+        if (dpari_nccl_read(l->fd, &world->side.card, sizeof world->side.card, until) != 0) {
             return dpari_say(DPAR_E_PEER, why, "rank 0 disconnected while it sent the id");
         }
-        memcpy(w->side.card.address, known.address, sizeof known.address);
-        memcpy(w->side.card.key, known.key, sizeof known.key);
-        w->side.card.addresses = known.addresses;
+        memcpy(world->side.card.address, known.address, sizeof known.address);
+        memcpy(world->side.card.key, known.key, sizeof known.key);
+        world->side.card.addresses = known.addresses;
         return DPAR_OK;
     }
     (void)close(l->fd);
     l->fd = -1;
-    m->text[sizeof m->text - 1] = 0;
-    if (well && m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED && m->status < 0) {
-        return dpari_say(m->status, why, "rank 0 says: %s", m->text);
+    message->text[sizeof message->text - 1] = 0;
+    if (well && message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED &&
+        message->status < 0) {
+        return dpari_say(message->status, why, "rank 0 says: %s", message->text);
     }
-    *problem = m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED
-                   ? m->text
+    *problem = message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED
+                   ? message->text
                    : "the server that answers is not rank 0 of this job";
     return DPAR_MORE;
 }
 
 /* On other ranks: connects to rank 0 and waits for the card. A rank 0 with another secret may
  * belong to a run that is just ending, so that it fails only after 5 s. */
-static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address, double until,
+static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *world, const char *address, double until,
                                        dpar_why *why)
 {
     dpari_nccl_message m;
     double nap = 2e-3, wrong = 0;
     const char *problem = "rank 0 was not reached before the deadline";
     for (;;) {
-        const dpar_status status = dpari_nccl_tcp_try(w, &m, &problem, until, why);
+        const dpar_status status = dpari_nccl_tcp_try(world, &m, &problem, until, why);
         const double now = dpari_os_now();
         if (status != DPAR_MORE) {
             return status;
@@ -5838,60 +5890,60 @@ static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_ca
                : (int32_t)DPARI_NCCL_LOOP_BY_NAME;
 }
 
-static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
+static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
                                      double until, dpar_why *why)
 {
     dpari_nccl_card found;
     dpar_status status;
-    w->side.card.job = meet->job;
-    status = dpari_nccl_secret(w, why);
+    world->side.card.job = meet->job;
+    status = dpari_nccl_secret(world, why);
     if (status >= 0) {
-        status = dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why);
+        status = dpari_nccl_resolve(meet->address, meet->port, &world->side.card, why);
     }
-    if (w->rank == 0) {
-        found = w->side.card;
-        w->side.at = dpari_nccl_listens_where(meet->address, &found);
+    if (world->rank == 0) {
+        found = world->side.card;
+        world->side.at = dpari_nccl_listens_where(meet->address, &found);
         if (status >= 0) {
-            status = dpari_nccl_card_begin(w, meet->job, &found, why);
+            status = dpari_nccl_card_begin(world, meet->job, &found, why);
         }
         if (status >= 0) {
-            status = dpari_nccl_side_make(w, why);
+            status = dpari_nccl_side_make(world, why);
         }
         if (status >= 0) {
-            status = dpari_nccl_tcp_gather(w, until, why);
+            status = dpari_nccl_tcp_gather(world, until, why);
         }
-        return status >= 0 ? dpari_nccl_tcp_give(w, until, why) : status;
+        return status >= 0 ? dpari_nccl_tcp_give(world, until, why) : status;
     }
     if (status >= 0) {
-        status = dpari_nccl_side_make(w, why);
+        status = dpari_nccl_side_make(world, why);
     }
     if (status >= 0) {
-        status = dpari_nccl_tcp_take(w, meet->address, until, why);
+        status = dpari_nccl_tcp_take(world, meet->address, until, why);
     }
-    return status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
+    return status >= 0 ? dpari_nccl_card_fits(world, &world->side.card, why) : status;
 }
 
 /* ---- the other methods ---- */
 
-static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_why *why)
+static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
 {
-    dpar_status status = dpari_nccl_card_begin(w, job, NULL, why);
+    dpar_status status = dpari_nccl_card_begin(world, job, NULL, why);
     if (status >= 0) {
-        status = dpari_nccl_card_id(w, why);
+        status = dpari_nccl_card_id(world, why);
     }
-    w->side.card.ending = status < 0;
+    world->side.card.ending = status < 0;
     return status;
 }
 
-static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
+static dpar_status dpari_nccl_by_file(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
                                       double until, dpar_why *why)
 {
     char name[4100];
     dpar_status status, wrote;
-    dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, w->size);
-    if (w->rank == 0) {
-        status = dpari_nccl_own_card(w, dpari_nccl_nonce(meet->job), why);
-        wrote = dpari_nccl_file_write(name, &w->side.card, sizeof w->side.card, why);
+    dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, world->size);
+    if (world->rank == 0) {
+        status = dpari_nccl_own_card(world, dpari_nccl_nonce(meet->job), why);
+        wrote = dpari_nccl_file_write(name, &world->side.card, sizeof world->side.card, why);
         if (status < 0) {
             dpari_os_sleep(0.5); /* lets waiting ranks read that it failed, before it is deleted */
         }
@@ -5899,51 +5951,52 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_rende
             status = wrote;
         }
     } else {
-        status = dpari_nccl_file_read(w, name, until, why);
+        status = dpari_nccl_file_read(world, name, until, why);
     }
     return status;
 }
 
-static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
+static dpar_status dpari_nccl_by_callback(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
                                           dpar_why *why)
 {
     dpar_status status =
-        w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
-    if (meet->broadcast(meet->user, &w->side.card, sizeof w->side.card, 0) != 0) {
+        world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why) : (dpar_status)DPAR_OK;
+    if (meet->broadcast(meet->user, &world->side.card, sizeof world->side.card, 0) != 0) {
         return dpari_say(DPAR_E_SYSTEM, why,
                          "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
     }
     return status;
 }
 
-static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
+static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
                                      double until, dpar_why *why)
 {
     const char *fd = getenv("PMI_FD");
     int64_t number = -1;
-    dpar_status told,
-        status = w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
+    dpar_status told, status = world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why)
+                                                : (dpar_status)DPAR_OK;
     if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
         return dpari_wrong(why, "DPAR_NCCL_PMI: the variable PMI_FD is not set, or is no number");
     }
-    told = dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until,
-                          status < 0 ? NULL : why); /* also to report that rank 0 could not begin */
+    told =
+        dpari_nccl_pmi((int)number, world->rank, &world->side.card, sizeof world->side.card, until,
+                       status < 0 ? NULL : why); /* also to report that rank 0 could not begin */
     return status < 0 ? status : told;
 }
 
 /* With NCCL_COMM_ID, NCCL itself makes the same id on all ranks. */
-static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
+static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
                                     dpar_why *why)
 {
     if (getenv("NCCL_COMM_ID") == NULL) {
         return dpari_wrong(why, "DPAR_NCCL_ID: the variable NCCL_COMM_ID is not set");
     }
-    w->side.card.magic = DPARI_NCCL_MAGIC;
-    w->side.card.job = meet->job;
-    w->side.card.size = w->size;
-    w->side.card.version = w->api.version;
-    w->side.card.options = dpari_nccl_bits(&w->options);
-    return dpari_nccl_card_id(w, why);
+    world->side.card.magic = DPARI_NCCL_MAGIC;
+    world->side.card.job = meet->job;
+    world->side.card.size = world->size;
+    world->side.card.version = world->api.version;
+    world->side.card.options = dpari_nccl_bits(&world->options);
+    return dpari_nccl_card_id(world, why);
 }
 
 /* Fills *m with what is given, then what the environment says, and selects a method. */
@@ -6018,7 +6071,7 @@ static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
     return 0;
 }
 
-static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m, double until,
+static dpar_status dpari_nccl_meet(dpari_nccl_world *world, dpar_nccl_rendezvous *m, double until,
                                    dpar_why *why)
 {
     dpar_status status;
@@ -6026,16 +6079,16 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m,
         m->broadcast = dpari_nccl_alone;
     }
     switch (m->method) {
-    case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(w, m, until, why); break;
-    case DPAR_NCCL_ID: status = dpari_nccl_by_id(w, m, why); break;
-    case DPAR_NCCL_FILE: status = dpari_nccl_by_file(w, m, until, why); break;
-    case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(w, m, until, why); break;
-    default: status = dpari_nccl_by_callback(w, m, why); break;
+    case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(world, m, until, why); break;
+    case DPAR_NCCL_ID: status = dpari_nccl_by_id(world, m, why); break;
+    case DPAR_NCCL_FILE: status = dpari_nccl_by_file(world, m, until, why); break;
+    case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(world, m, until, why); break;
+    default: status = dpari_nccl_by_callback(world, m, why); break;
     }
     if (status >= 0) {
-        status = dpari_nccl_card_fits(w, &w->side.card, why);
+        status = dpari_nccl_card_fits(world, &world->side.card, why);
     }
-    return status >= 0 && w->side.link == NULL ? dpari_nccl_side_make(w, why) : status;
+    return status >= 0 && world->side.link == NULL ? dpari_nccl_side_make(world, why) : status;
 }
 
 /* All ranks are on this node: they meet over shared memory. */
@@ -6059,8 +6112,8 @@ static dpar_status dpari_nccl_by_node(const dpar_nccl_desc *options, dpar_comm *
 static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, dpar_comm **out,
                                                  dpar_why *why)
 {
-    dpari_nccl_world *w = NULL;
-    dpari_nccl_ctx *c = NULL;
+    dpari_nccl_world *world = NULL;
+    dpari_nccl_ctx *context = NULL;
     dpar_nccl_rendezvous m;
     dpar_launcher_info job;
     char name[4100];
@@ -6073,25 +6126,25 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     if (m.method == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);
     }
-    status = dpari_nccl_world_make(m.rank, m.size, options, &w, why);
+    status = dpari_nccl_world_make(m.rank, m.size, options, &world, why);
     if (status >= 0) {
-        until = dpari_os_now() + (w->options.timeout_s > 0 ? w->options.timeout_s : 1e9);
-        status = dpari_nccl_meet(w, &m, until, why);
+        until = dpari_os_now() + (world->options.timeout_s > 0 ? world->options.timeout_s : 1e9);
+        status = dpari_nccl_meet(world, &m, until, why);
     }
     if (status >= 0) {
-        status = dpari_nccl_begin_world(w, &c, why);
+        status = dpari_nccl_begin_world(world, &context, why);
     }
     if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or it is not needed */
         dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
         (void)unlink(name);
     }
     if (status < 0) {
-        if (w != NULL) {
-            dpari_nccl_world_end(w);
+        if (world != NULL) {
+            dpari_nccl_world_end(world);
         }
         return status;
     }
-    *out = &c->comm;
+    *out = &context->comm;
     return DPAR_OK;
 }
 
