@@ -2265,12 +2265,6 @@ DPARI_API int32_t dpari_type_can_reduce(int32_t type);
  * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
-/* ---- functions that only the modules of dpar.h call ---- */
-
-/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
- * if it is empty or the dims differ. O(dims). */
-DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
-
 /* ==== base/real.h ==== */
 
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
@@ -2492,7 +2486,36 @@ DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t 
 DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
                                       int64_t y1, int64_t *lo, int64_t *hi);
 
-/* ---- functions that only the modules of dpar.h call ---- */
+/* ==== index/reach.h ==== */
+
+/* reach - private: the functions about points and their owners that the walk over a halo's
+ * transfers calls. */
+
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
+DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord);
+/* True if every halo point is outside the block in one dim only. */
+DPARI_API int dpari_halo_star(const dpar_halo *halo);
+enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
+/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
+ * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
+ * if there is no such face or edge. */
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
+
+#endif /* DPARI_INDEX_INTERNAL_H */
+
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
+    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
+#define DPAR_INDEX_IMPLEMENTATION_DONE
+
+/* ==== base/inner.h ==== */
+
+/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
+ * if it is empty or the dims differ. O(dims). */
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+
+/* ==== index/inner.h ==== */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */
@@ -2530,29 +2553,6 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
  * if the group is shorter than the kernel or i is out of range. Only keys and values need a halo.
  */
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i);
-
-/* ==== index/reach.h ==== */
-
-/* reach - private: the functions about points and their owners that the walk over a halo's
- * transfers calls. */
-
-/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord);
-/* True if every halo point is outside the block in one dim only. */
-DPARI_API int dpari_halo_star(const dpar_halo *halo);
-enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
- * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
- * if there is no such face or edge. */
-DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
-
-#endif /* DPARI_INDEX_INTERNAL_H */
-
-/* The implementation. */
-
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
-    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
-#define DPAR_INDEX_IMPLEMENTATION_DONE
 
 /* ==== index/reach.h ==== */
 

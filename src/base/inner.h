@@ -41,7 +41,7 @@ DPARI_API int32_t dpari_type_can_reduce(int32_t type);
  * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
-/* ---- functions that only the modules of dpar.h call ---- */
+/* ---- of this header's own modules ---- */
 
 /* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
  * if it is empty or the dims differ. O(dims). */

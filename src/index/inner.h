@@ -96,7 +96,7 @@ DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t 
 DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
                                       int64_t y1, int64_t *lo, int64_t *hi);
 
-/* ---- functions that only the modules of dpar.h call ---- */
+/* ---- of this header's own modules ---- */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */
