@@ -81,7 +81,7 @@ all lemmas "$work/split" -wp-prover z3 -wp-prop grows,below
 all splits "$work/split" -wp-rte -wp-prover cvc4 -wp-fct "$functions"
 
 # It can fail: without the guard of FLOOR's product P (i + 1) passes 2^63.
-sed 's/^    return s->tail ? dpari_split_div/    return s->parts ? dpari_split_div/' "$work/split/dpar.h" > "$work/worse/dpar.h"
+sed 's/^    return split->tail ? dpari_split_div/    return split->parts ? dpari_split_div/' "$work/split/dpar.h" > "$work/worse/dpar.h"
 cmp -s "$work/split/dpar.h" "$work/worse/dpar.h" && fail 'the guard of FLOOR is not where it was'
 PROOF_SECONDS=5
 found=$(proofs "$work/worse" -wp-rte -wp-prover cvc4 -wp-fct dpari_floor_part)

@@ -90,7 +90,7 @@ words='not the sentence' parts hidden only dpar_comm expect_edit placed 'no sent
 parts -O0+-fPIC expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_COMM_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/' dpar_comm
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
     only dpar expect_edit sanitize 'an overflow' 's/^DPAR_API.* \*dpar_status_text(dpar_status status)$/&\n{ volatile int32_t most = 2147483647; most = most + 1; return dpari_text_of(status); }\nstatic const char *dpari_text_of(dpar_status status)/; s/^#define DPAR_INDEX_IMPLEMENTATION_DONE$/&\nstatic const char *dpari_text_of(dpar_status status);/'
-    expect_edit fuzz 'a read past the end' 's/while (j->at < j->bytes \&\&$/while (/; s/while (j->at < j->bytes \&\& (j->text/while ((j->text/' dpar_cost
+    expect_edit fuzz 'a read past the end' 's/while (json->at < json->bytes \&\&$/while (/; s/while (json->at < json->bytes \&\& (json->text/while ((json->text/' dpar_cost
 else
     echo 'the sanitizers: not found, not proved'
 fi

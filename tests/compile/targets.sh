@@ -230,9 +230,9 @@ notices() { # what it must say, header, change
 }
 [ -n "$only" ] || {
     notices '64-bit divisions' dpar.h 's|dividend / by)|dividend / by - 1)|'
-    notices splits dpar.h 's|return (int32_t)dpari_zigzag_find(s, i, local)|return 6 - (int32_t)dpari_zigzag_find(s, i, local)|'
-    notices halos dpar.h 's|= w->sends ? there : here;|= w->sends ? there : here + 1;|'
-    notices schedules dpar_schedule.h 's/k.lifo = o->lifo ||/k.lifo = !o->lifo ||/'
+    notices splits dpar.h 's|return (int32_t)dpari_zigzag_find(split, i, local)|return 6 - (int32_t)dpari_zigzag_find(split, i, local)|'
+    notices halos dpar.h 's|t->theirs\[s\] = here;|t->theirs[s] = here + 1;|'
+    notices schedules dpar_schedule.h 's/k.lifo = desc->lifo ||/k.lifo = !desc->lifo ||/'
 }
 
 set --

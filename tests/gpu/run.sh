@@ -67,7 +67,7 @@ prepare() {
         mkdir -p "$work/waits" && echo "$whole" > "$work/waits/nccl_part.c"
         # waits of strategies can be told apart: mutate_events.sh
         for each in $headers dpar_nccl; do
-            sed -E '/^DPARI?_(API|DOOR|INTERNAL)/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))/FAKE_WAIT(\1)/' \
+            sed -E '/^DPARI?_(API|DOOR|INTERNAL)/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m(em)?->wait\(m(em)?->ctx\))/FAKE_WAIT(\1)/' \
                 "$DPAR_DIR/$each.h" > "$work/waits/$each.h"
         done
         try $CC -std=c99 -D_GNU_SOURCE -O1 -DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK -Itests/gpu/fake -include tests/gpu/fake/waits.h $include \
