@@ -38,21 +38,21 @@ run() { # ranks, program, words
 # The engine with all warnings, which the rank tests link; the tests of its insides.
 build() {
     case $1 in
-    engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c -DDPAR_MPI_IMPLEMENTATION -I"$DPAR_DIR" -I. \
+    engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c -DDPAR_MPI_IMPLEMENTATION -I"$DPAR_DIR" -I. -Itests/lib \
         -c "$work/unit.c" -o "$work/engine.o" ;;
     engine_cxx) try mpicxx$suffix -x c++ -std=c++20 -D_GNU_SOURCE $no_cxx $system $strict -DDPAR_MPI_IMPLEMENTATION \
-        -I"$DPAR_DIR" -I. -fsyntax-only "$work/unit.c" ;;
-    three_cxx) try mpicxx$suffix -x c++ -std=c++11 -O1 $no_cxx $tests $reached -I"$DPAR_DIR" -I. \
+        -I"$DPAR_DIR" -I. -Itests/lib -fsyntax-only "$work/unit.c" ;;
+    three_cxx) try mpicxx$suffix -x c++ -std=c++11 -O1 $no_cxx $tests $reached -I"$DPAR_DIR" -I. -Itests/lib \
         tests/mpi/three.c -o "$work/three_cxx" ;;
-    every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $reached -I"$DPAR_DIR" -I. \
+    every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $reached -I"$DPAR_DIR" -I. -Itests/lib \
         tests/mpi/every.c -o "$work/every_7" -lm ;;
-    doctor) try mpicc$suffix -O1 $tests -DDOCTOR_MPI $reached -I"$DPAR_DIR" -I. commands/doctor.c -o "$work/doctor" ;;
-    scale_few) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=100000000 $reached -I"$DPAR_DIR" -I. \
+    doctor) try mpicc$suffix -O1 $tests -DDOCTOR_MPI $reached -I"$DPAR_DIR" -I. -Itests/lib commands/doctor.c -o "$work/doctor" ;;
+    scale_few) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=100000000 $reached -I"$DPAR_DIR" -I. -Itests/lib \
         tests/mpi/scale.c -o "$work/scale_few" -lm ;;
-    threads) try mpicc$suffix -O1 $tests $openmp $reached -I"$DPAR_DIR" -I. \
+    threads) try mpicc$suffix -O1 $tests $openmp $reached -I"$DPAR_DIR" -I. -Itests/lib \
         tests/mpi/threads.c -o "$work/threads" -lm -lpthread ;;
-    planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. apps/shallow_water.c -o "$work/planet_shm" -lm ;;
-    *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
+    planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. -Itests/lib apps/shallow_water.c -o "$work/planet_shm" -lm ;;
+    *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. -Itests/lib "tests/mpi/$1.c" -o "$work/$1" -lm ;;
     esac
 }
 

@@ -13,7 +13,7 @@
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
 need "$CXX"
 export CXX
-sources() { cat "$DPAR_DIR"/dpar*.h tests/*.h tests/*/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* apps/*.* commands/options.h | cksum; }
+sources() { cat "$DPAR_DIR"/dpar*.h tests/lib/*.h tests/*/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* apps/*.* commands/options.h | cksum; }
 bin=$work
 case ${1:-} in
 keep) bin=$PWD/build/gpu && rm -f "$bin/sources" ;;

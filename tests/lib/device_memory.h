@@ -278,7 +278,7 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
      (l)->dequantize = device_dequantize)
 
 #ifdef DEVICE_CUDA
-#include "gpu/device_cuda.h"
+#include "../gpu/device_cuda.h"
 #else
 
 #include <sys/mman.h>

@@ -546,7 +546,7 @@ static void refusals(dpar_comm *c)
     f.halo = &h;
     f.data = at;
     o.shared = 1;
-    refused(c, &f, &o, DPAR_E_ARG, "no room for the other face");
+    refused(c, &f, &o, DPAR_E_ARG, "SYNC needs a halo for the other face");
     h.high[0] = 1;
     o.ordered = 1;
     refused(c, &f, &o, DPAR_E_ARG, "shared points are exchanged at once");
@@ -1350,12 +1350,12 @@ static void refused_pairs(dpar_comm *c)
     REFUSED(f[0].vector = f[1].vector = 2;
             f[0].components = f[1].components = 2, 2,
             "pair is only for cubed spheres and vector 0 or 1, but vector is 2");
-    REFUSED(f[1].halo = &h[0], 2, "those of y and x are exchanged");
+    REFUSED(f[1].halo = &h[0], 2, "partner's is 1 in dim 2");
     h[1].cube = 0;
     REFUSED((void)0, 2, "pair is only for cubed spheres");
     h[1].cube = 1;
     h[1].grid.extent[1] = h[1].grid.extent[2] = 5;
-    REFUSED((void)0, 2, "same grid, mesh and owners");
+    REFUSED((void)0, 2, "same grid, periodic and owner");
 }
 
 /* ---- who does not come ----------------------------------------------------------------------- */
