@@ -636,7 +636,7 @@ typedef struct dpar_model {
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
-    double capacity; /* load of the fullest expert over the mean; 0 selects 1, balanced */
+    double capacity; /* load of the fullest expert over the mean, >= 1; 0 selects 1, balanced */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
@@ -1816,6 +1816,8 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
 DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally);
+/* Checks the model, the machine and the recipe of a job (planner.c). */
+DPARI_INTERNAL dpar_status dpari_job_check(const dpar_job *job, dpar_why *why);
 
 /* ==== cost/kinds.h ==== */
 
@@ -11909,19 +11911,24 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_check(const dpar_job *job, dpar_why *why)
+{
+    dpar_status status = dpari_workload_check(job->work, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_cluster_check(job->cluster, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_recipe_check(&job->recipe, why);
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
-    dpar_status st = dpari_workload_check(job->work, why);
+    dpar_status st = dpari_job_check(job, why);
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_cluster_check(job->cluster, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -13058,15 +13065,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     dpari_kinds kinds;
     const dpari_kind *chosen;
     dpari_need n;
-    dpar_status st = dpari_workload_check(job->work, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_cluster_check(job->cluster, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_recipe_check(&job->recipe, why);
+    dpar_status st = dpari_job_check(job, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -975,19 +975,24 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_check(const dpar_job *job, dpar_why *why)
+{
+    dpar_status status = dpari_workload_check(job->work, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_cluster_check(job->cluster, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_recipe_check(&job->recipe, why);
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
-    dpar_status st = dpari_workload_check(job->work, why);
+    dpar_status st = dpari_job_check(job, why);
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_cluster_check(job->cluster, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -516,15 +516,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     dpari_kinds kinds;
     const dpari_kind *chosen;
     dpari_need n;
-    dpar_status st = dpari_workload_check(job->work, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_cluster_check(job->cluster, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_recipe_check(&job->recipe, why);
+    dpar_status st = dpari_job_check(job, why);
     if (st != DPAR_OK) {
         return st;
     }

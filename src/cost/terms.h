@@ -47,5 +47,7 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
 DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally);
+/* Checks the model, the machine and the recipe of a job (planner.c). */
+DPARI_INTERNAL dpar_status dpari_job_check(const dpar_job *job, dpar_why *why);
 
 #endif

@@ -249,7 +249,7 @@ typedef struct dpar_model {
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
-    double capacity; /* load of the fullest expert over the mean; 0 selects 1, balanced */
+    double capacity; /* load of the fullest expert over the mean, >= 1; 0 selects 1, balanced */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
