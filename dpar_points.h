@@ -3689,6 +3689,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     if (!comm) {
         return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&given, sizeof given);
     given.desc = desc;
     status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
@@ -4694,6 +4695,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = dpari_po_host(comm, why);
     if (status == DPAR_OK) {
         status = dpari_pc_check(desc, owner, why);
@@ -5434,6 +5436,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&move, sizeof move);
     move.comm = comm;
     move.desc = desc;
