@@ -201,7 +201,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
  * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
  * that message also says which third rank the late one waits for. The message of every error is in
- * comm->why; for posted work, in the `why` of the communicator that it was posted on.
+ * comm->why; for posted work, in the `why` of the communicator that it was posted on. Functions
+ * that take a communicator and a `why` write to *why, or to comm->why if `why` is NULL.
  *
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
@@ -1942,6 +1943,13 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
  * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
  * broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
+
+/* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
+ * dpar_fail(comm, NULL) finds it. A failed communicator keeps the message of its failure. */
+DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
+{
+    return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
+}
 
 /* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
@@ -18433,6 +18441,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     s.data = (const unsigned char *)data;
     s.count = count;
     s.type = type;
@@ -20103,6 +20112,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
@@ -20384,6 +20394,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;

@@ -5871,6 +5871,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (desc && plan) {
         status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
@@ -6057,6 +6058,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *plan = NULL;
         double took;
@@ -6782,6 +6784,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
+    why = dpari_why_of(comm, why);
     if (desc && grid) {
         status = dpari_gx_build(comm, desc, &made, why);
     } else {

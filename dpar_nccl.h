@@ -6157,7 +6157,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
     if (host == NULL) {
         return dpari_nccl_make_by_rendezvous(desc, comm, why);
     }
-    return dpari_nccl_make_over(host, desc, comm, why);
+    return dpari_nccl_make_over(host, desc, comm, dpari_why_of(host, why));
 }
 
 /* ==== the report about NCCL's choices ==== */

@@ -1657,6 +1657,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
@@ -1938,6 +1939,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;

@@ -600,6 +600,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     s.data = (const unsigned char *)data;
     s.count = count;
     s.type = type;

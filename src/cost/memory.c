@@ -246,6 +246,7 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *strategy
     }
     memory->allocated = sum;
     if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
+        /* measured: 0.3 to 1 GB for NCCL's buffers, 0.4 to 0.8 GB for a CUDA context */
         memory->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
         memory->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
     }

@@ -695,6 +695,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
+    why = dpari_why_of(comm, why);
     if (desc && grid) {
         status = dpari_gx_build(comm, desc, &made, why);
     } else {

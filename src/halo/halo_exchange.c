@@ -1576,6 +1576,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (desc && plan) {
         status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {

@@ -401,6 +401,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
                          : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {

@@ -712,6 +712,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_ex
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(comm, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */

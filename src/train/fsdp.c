@@ -587,6 +587,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")

@@ -613,6 +613,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     if (comm == NULL) {
         return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
         full = *desc;

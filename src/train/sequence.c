@@ -611,6 +611,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
                       : dpari_seq_count(comm, layer, &need, why);
     if (st == DPAR_OK) {

@@ -135,6 +135,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     if (tp == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (!dpari_is_wide(type)) {
         return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }

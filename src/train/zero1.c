@@ -228,6 +228,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     if (ddp == NULL) {
         return dpari_wrong(why, "dpar_zero1_make: the ddp is NULL");
     }
+    why = dpari_why_of(ddp->comm, why);
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
