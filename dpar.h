@@ -2232,6 +2232,8 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* inner - private: the functions of base that the other folders use. */
 
+/* Begins a message in why->text. If `why` is NULL, what is appended is dropped. */
+DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
 /* Append a character, the first n characters of a text, and an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
 DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
@@ -2741,6 +2743,15 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *text, char *buffer, size_t by
     text->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_text_why(dpar_text *text, dpar_why *why)
+{
+    if (why != NULL) {
+        dpar_text_init(text, why->text, sizeof why->text);
+    } else {
+        dpar_text_init(text, NULL, 0);
     }
 }
 
@@ -3966,12 +3977,6 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or an empty text without a buffer if why is NULL. */
-static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
-{
-    dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-}
-
 /* Appends a grid as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
@@ -4315,7 +4320,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            dpari_cart_begin(&t, why);
+            dpari_text_why(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
             dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
@@ -4350,7 +4355,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                                      dpar_why *why)
 {
     dpar_text t;
-    dpari_cart_begin(&t, why);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
     dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
@@ -4458,7 +4463,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         return st;
     }
     if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
-        dpari_cart_begin(&t, why);
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");

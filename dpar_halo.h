@@ -3461,7 +3461,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
-    dpar_text_init(&text, why.text, sizeof why.text);
+    dpari_text_why(&text, &why);
     dpari_text_print(&text, "%s%ld of %d%s%d",
                      plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
                      plan->count, plan->fields,
@@ -5611,7 +5611,7 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
         memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
-            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_text_why(&text, why);
             dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }

@@ -771,7 +771,7 @@ static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
     if (why == NULL) {
         return;
     }
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, doing);
     dpar_text_put(&t, " failed: MPI says: ");
     if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
@@ -840,7 +840,7 @@ static void dpari_mpi_put_why(dpar_why *why, const char *text)
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, text);
     }
 }
@@ -895,7 +895,7 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
                                const char *text)
 {
     dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpari_mpi_put_rank(&t, context, rank);
     dpar_text_put(&t, " says: ");
     dpar_text_put(&t, text);
@@ -947,7 +947,7 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *context, dpar_why *why)
     MPI_Group gone, all;
     dpar_text t;
     int n = 0, i, rank;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, said.text);
     MPIX_Comm_get_failed(context->main, &gone);
     MPI_Comm_group(context->main, &all);
@@ -1098,7 +1098,7 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
         other.op = h->op;
         other.root = h->root;
         other.tag = h->tag;
-        dpar_text_init(&s, why.text, sizeof why.text);
+        dpari_text_why(&s, &why);
         if (r < context->comm.rank) {
             dpari_mpi_put_calls(&s, context, r, &other, context->comm.rank, &mine);
         } else {
@@ -1168,7 +1168,7 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, " on rank ");
     dpari_text_int(&t, context->comm.rank);
@@ -1206,7 +1206,7 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": ");
     dpari_mpi_put_rank(&t, task->ctx, peer);
@@ -3653,7 +3653,7 @@ static void dpari_mpi_disagree(dpari_mpi_task *task)
     while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
         r++;
     }
-    dpar_text_init(&s, why.text, sizeof why.text);
+    dpari_text_why(&s, &why);
     dpari_mpi_put_calls(&s, task->ctx, 0, a, r, &task->calls[r]);
     if (a->state != task->calls[r].state) {
         dpar_text_put(&s, ", with different counts of the pieces");
@@ -3950,7 +3950,7 @@ static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": ");
     if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
@@ -5615,7 +5615,7 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
         return DPAR_E_MISMATCH;
     }
     if (v[3] + v[4] > 0) {
-        dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from ");
         dpari_text_real(&t, -v[4], 6);
         dpar_text_put(&t, " to ");

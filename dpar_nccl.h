@@ -3794,7 +3794,7 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpari_nccl_ctx *context = slot->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     if (slot->meets > 0) {
         dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
         dpari_text_int(&t, slot->call.root);
@@ -4485,7 +4485,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
         return DPAR_OK;
     }
     if (code == ncclInProgress && why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "making a communicator of ");
         dpari_text_int(&t, world->size);
         dpar_text_put(&t, " ranks: not finished after ");
@@ -5752,7 +5752,7 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, 
         dpari_nccl_side_wait(world, 0.02);
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_int(&t, missing);
         dpar_text_put(&t, " of ");
         dpari_text_int(&t, world->size);

@@ -1782,7 +1782,7 @@ static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpa
         end++;
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "line ");
         dpari_text_int(&t, csv->line);
         dpar_text_put(&t, ", column ");
@@ -2983,7 +2983,7 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
@@ -3626,7 +3626,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
     stage = dpar_schedule_partner(turns->in, wait.kind, wait.stage);
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits for ", rank);
     if (turns->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
@@ -4289,7 +4289,7 @@ static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, i
 {
     dpar_text t;
     if (proof->why != NULL) {
-        dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+        dpari_text_why(&t, proof->why);
         dpari_proof_words(&t, form, m, n, action, b);
     }
     return DPAR_E_ARG;
@@ -5180,7 +5180,7 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     const dpar_action *list = proof->s->action;
     int32_t start = blocked->at, count = 0;
     dpar_text t;
-    dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+    dpari_text_why(&t, proof->why);
     dpar_text_put(&t, proof->link == NULL ? "endless: " : dpari_transport_name(proof->transport));
     dpar_text_put(&t, proof->link == NULL ? "" : ": ");
     do {
@@ -6142,7 +6142,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
                        dpari_action_name(action->kind));
         if (dpari_action_has_micro(action->kind)) {
@@ -6819,7 +6819,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
         want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
@@ -6844,7 +6844,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: ", rank);
         dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");
@@ -7717,7 +7717,7 @@ static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(closed->rule),
                        what, closed->unmet[0] != 0 ? ", unless " : "", closed->unmet);
     }

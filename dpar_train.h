@@ -2651,7 +2651,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     dpar_text t;
     va_list list;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         va_start(list, form);
         dpari_text_print_list(&t, form, &list);
         va_end(list);
@@ -6991,7 +6991,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
         if (at == ddp->count[i]) {
             continue;
         }
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(ddp, &t, i);
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
@@ -7217,7 +7217,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
     for (i = 0; i < ddp->params; i++) {
         if (ddp->seen[i] == ddp->pass) {
@@ -7696,7 +7696,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 {
     const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
@@ -8643,7 +8643,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     dpar_why why;
     dpar_text t;
     int32_t v, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(fsdp, &t, u);

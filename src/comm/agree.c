@@ -304,7 +304,7 @@ static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alik
 {
     dpar_text t;
     int32_t i;
-    dpar_text_init(&t, found->text, sizeof found->text);
+    dpari_text_why(&t, found);
     dpari_text_print(&t, "%s: ", plan);
     if (facts->name == NULL || !alike) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
@@ -372,7 +372,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
     if (st == DPAR_E_MISMATCH && comm->status == st) {
         const dpar_why said = comm->why;
         dpar_text t;
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;

@@ -1316,7 +1316,7 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
         memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
-            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_text_why(&text, why);
             dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }

@@ -75,7 +75,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
-    dpar_text_init(&text, why.text, sizeof why.text);
+    dpari_text_why(&text, &why);
     dpari_text_print(&text, "%s%ld of %d%s%d",
                      plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
                      plan->count, plan->fields,

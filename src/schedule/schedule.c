@@ -129,7 +129,7 @@ static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpa
         end++;
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "line ");
         dpari_text_int(&t, csv->line);
         dpar_text_put(&t, ", column ");

@@ -443,7 +443,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
                        dpari_action_name(action->kind));
         if (dpari_action_has_micro(action->kind)) {
@@ -1120,7 +1120,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
         want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
@@ -1145,7 +1145,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: ", rank);
         dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");

@@ -597,7 +597,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
         if (at == ddp->count[i]) {
             continue;
         }
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(ddp, &t, i);
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
@@ -823,7 +823,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
     for (i = 0; i < ddp->params; i++) {
         if (ddp->seen[i] == ddp->pass) {
