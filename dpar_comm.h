@@ -4640,7 +4640,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
 static void dpari_kern_choose_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
                                   int32_t n, int32_t type, int32_t op)
 {
-    const unsigned char *above = op == DPAR_MAX ? x : y, *below = op == DPAR_MAX ? y : x;
+    const unsigned char *above = op == DPAR_MAX ? x : y;
+    const unsigned char *below = op == DPAR_MAX ? y : x;
     int32_t k;
     switch (type) {
     case DPAR_F64: DPARI_KERN_BEYOND(dpari_kern_d2) break;
@@ -4871,7 +4872,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
 {
-    const dpari_kern_u4 above = most ? s : t, below = most ? t : s;
+    const dpari_kern_u4 above = most ? s : t;
+    const dpari_kern_u4 below = most ? t : s;
     if (type == DPAR_F32) {
         return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below) |
                                    (dpari_kern_u4)((dpari_kern_f4)s != (dpari_kern_f4)s),
@@ -7883,9 +7885,9 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
     for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
-        if (call->in_count[r] != call->out_count[r] ||
-            (call->in_first ? call->in_first[r] : in) !=
-                (call->out_first ? call->out_first[r] : out)) {
+        const int64_t in_first = call->in_first ? call->in_first[r] : in;
+        const int64_t out_first = call->out_first ? call->out_first[r] : out;
+        if (call->in_count[r] != call->out_count[r] || in_first != out_first) {
             return 0;
         }
         in += call->in_count[r];
@@ -8611,9 +8613,13 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (comm) {
-        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (!comm) {
+        return;
     }
+    if (status >= 0) {
+        status = DPAR_E_PEER;
+    }
+    comm->engine.abort(comm, status, text ? text : "aborted");
 }
 
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)
@@ -8931,6 +8937,7 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
+    const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
     dpari_text_why(&t, found);
@@ -8946,8 +8953,7 @@ static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alik
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
-                                 i ? other : facts->value);
+            dpari_fact_put_value(&t, facts->kind, value[i], value[1 - i]);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);
@@ -10369,10 +10375,13 @@ static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_wh
         if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
-        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (state != DPARI_RANK_AWAY) {
+            status = DPAR_E_PEER;
+        }
         if (named++ < 8) {
-            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpari_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);
@@ -18714,9 +18723,12 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     b->dims = 0;
     b->unit = array->bytes;
     for (d = 0; d < array->dims; d++) {
-        int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        const int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        int64_t to, from;
         dense /= length[d];
-        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+        to = pack ? dense : step;
+        from = pack ? step : dense;
+        dpari_box_loop(b, length[d], to, from);
     }
     dpari_box_units(b);
 }

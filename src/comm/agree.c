@@ -302,6 +302,7 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
+    const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
     dpari_text_why(&t, found);
@@ -317,8 +318,7 @@ static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alik
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
-                                 i ? other : facts->value);
+            dpari_fact_put_value(&t, facts->kind, value[i], value[1 - i]);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);

@@ -303,9 +303,9 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
     for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
-        if (call->in_count[r] != call->out_count[r] ||
-            (call->in_first ? call->in_first[r] : in) !=
-                (call->out_first ? call->out_first[r] : out)) {
+        const int64_t in_first = call->in_first ? call->in_first[r] : in;
+        const int64_t out_first = call->out_first ? call->out_first[r] : out;
+        if (call->in_count[r] != call->out_count[r] || in_first != out_first) {
             return 0;
         }
         in += call->in_count[r];
@@ -1031,9 +1031,13 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (comm) {
-        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (!comm) {
+        return;
     }
+    if (status >= 0) {
+        status = DPAR_E_PEER;
+    }
+    comm->engine.abort(comm, status, text ? text : "aborted");
 }
 
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)

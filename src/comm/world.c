@@ -1242,10 +1242,13 @@ static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_wh
         if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
-        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (state != DPARI_RANK_AWAY) {
+            status = DPAR_E_PEER;
+        }
         if (named++ < 8) {
-            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpari_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);
