@@ -76,11 +76,11 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
     if (!plan || !out) {
         return;
     }
-    dpari_text_print(out,
-                     "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
-                     "bytes       direct         runs\n",
-                     plan->rank, plan->fields, plan->fields == 1 ? " field" : " fields",
-                     plan->options.ordered ? ", dim by dim\n" : "\n");
+    dpari_text_print(out, "halo exchange of rank %d, %d field%s", plan->rank, plan->fields,
+                     plan->fields == 1 ? "" : "s");
+    dpar_text_put(out, plan->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out, "  to rank   way       hops   pieces        bytes       direct         "
+                       "runs\n");
     for (k = 0; dpari_hx_traffic_of(plan, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
