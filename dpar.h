@@ -5444,7 +5444,10 @@ DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *split, int64_t part)
 /* Returns how many elements of the blocks after the full rounds a part has. */
 DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *split, int64_t turn)
 {
-    return turn < split->extra ? split->block : turn == split->extra ? split->tail : 0;
+    if (turn < split->extra) {
+        return split->block;
+    }
+    return turn == split->extra ? split->tail : 0;
 }
 
 DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int64_t local)
@@ -8000,6 +8003,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
     int64_t at[DPAR_MAX_DIMS];
+    at[0] = at[1] = at[2] = 0; /* for an array without dims */
     dpari_first_missing(dims, extent, box, order, n, at);
     if (dims == 1) {
         return dpari_wrong(why, "%ld elements are in no box: the first is %ld", missing, at[0]);
@@ -8010,7 +8014,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
     }
     return dpari_wrong(why,
                        "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
-                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+                       missing, at[0], at[1], at[2]);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -10221,7 +10225,9 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t
         }
         n = own[1] - own[0];
         wide = box[1] - box[0];
-        around = around == 0 ? 0 : dpari_halo_add(0, around, star ? n : wide);
+        if (around != 0) {
+            around = dpari_halo_add(0, around, star ? n : wide);
+        }
         around = dpari_halo_add(around, inside, wide - n);
         inside = inside == 0 || n == 0 ? 0 : dpari_halo_add(0, inside, n);
     }
@@ -10481,9 +10487,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direct
 static void dpari_hshow_amount(dpar_text *text, const dpari_hshow *show, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, show->desc->bytes);
-    dpari_text_print(text, "%ld%s%ld",
-                     sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     show->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+    const int64_t amount = sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX;
+    dpari_text_print(text, "%ld%s%ld", amount, show->desc->bytes > 0 ? " bytes in " : " points in ",
+                     sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *text, const dpari_hshow *show)
@@ -10700,10 +10706,10 @@ static void dpari_mt19937_turn(dpar_mt19937 *g)
 {
     int32_t i;
     for (i = 0; i < 624; i++) {
-        uint32_t next = g->word[i < 623 ? i + 1 : 0];
-        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
-        g->word[i] =
-            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
+        const uint32_t next = g->word[i < 623 ? i + 1 : 0];
+        const uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
+        const uint32_t odd = (both & 1u) != 0 ? 0x9908b0dfu : 0;
+        g->word[i] = g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ odd;
     }
     g->at = 0;
 }
