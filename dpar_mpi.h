@@ -665,14 +665,17 @@ static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 
 static int32_t dpari_mpi_type_of(MPI_Datatype type)
 {
-    return type == MPI_DOUBLE     ? DPAR_F64
-           : type == MPI_FLOAT    ? DPAR_F32
-           : type == MPI_INT8_T   ? DPAR_I8
-           : type == MPI_INT32_T  ? DPAR_I32
-           : type == MPI_UINT32_T ? DPAR_U32
-           : type == MPI_INT64_T  ? DPAR_I64
-           : type == MPI_UINT64_T ? DPAR_U64
-                                  : DPAR_U8;
+    const MPI_Datatype known[7] = {MPI_DOUBLE,   MPI_FLOAT,   MPI_INT8_T,  MPI_INT32_T,
+                                   MPI_UINT32_T, MPI_INT64_T, MPI_UINT64_T};
+    static const uint8_t its[7] = {DPAR_F64, DPAR_F32, DPAR_I8, DPAR_I32,
+                                   DPAR_U32, DPAR_I64, DPAR_U64};
+    int32_t i;
+    for (i = 0; i < 7; i++) {
+        if (type == known[i]) {
+            return its[i];
+        }
+    }
+    return DPAR_U8;
 }
 
 static void dpari_mpi_user_op(int32_t op, void *in, void *inout, int n, MPI_Datatype type)
@@ -2246,6 +2249,7 @@ static int dpari_mpi_doubling(dpari_mpi_task *task)
     const int64_t bytes = dpari_mpi_bytes(task->call.type, task->elements);
     const int32_t k = dpari_mpi_rounds(task->ranks), spare = task->ranks - (1 << k);
     int32_t other, sends, gets;
+    int64_t take, give;
     void *to = dpari_mpi_scratch(task, bytes);
     if (to == NULL || !dpari_mpi_reserve(task, 2)) {
         return MPI_ERR_NO_MEM;
@@ -2260,8 +2264,9 @@ static int dpari_mpi_doubling(dpari_mpi_task *task)
     if (other < 0) {
         return MPI_SUCCESS;
     }
-    return dpari_mpi_trade(task, other, to, gets ? task->elements : 0, task->out,
-                           sends ? task->elements : 0);
+    take = gets ? task->elements : 0;
+    give = sends ? task->elements : 0;
+    return dpari_mpi_trade(task, other, to, take, task->out, give);
 }
 
 static void dpari_mpi_doubling_land(dpari_mpi_task *task)
@@ -2339,10 +2344,12 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *task)
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(task->len, r, n),
                 len = dpari_mpi_cut(task->len, r + 1, n) - cut;
-        int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
+        const int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
         if (r != task->me) {
             void *to = here ? dpari_mpi_at(task->out, call->type, task->at + cut) : NULL;
-            code = dpari_mpi_trade(task, r, to, here ? len : 0, mine, wants ? own : 0);
+            const int64_t take = here ? len : 0;
+            const int64_t give = wants ? own : 0;
+            code = dpari_mpi_trade(task, r, to, take, mine, give);
         }
     }
     return code;
