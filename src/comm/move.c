@@ -268,9 +268,12 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     b->dims = 0;
     b->unit = array->bytes;
     for (d = 0; d < array->dims; d++) {
-        int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        const int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        int64_t to, from;
         dense /= length[d];
-        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+        to = pack ? dense : step;
+        from = pack ? step : dense;
+        dpari_box_loop(b, length[d], to, from);
     }
     dpari_box_units(b);
 }

@@ -385,7 +385,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 {
     const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
