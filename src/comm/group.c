@@ -386,8 +386,8 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
- * called. It must do so for `quiet` seconds, because a wait that the progress of this rank can end
- * is shorter. */
+ * called. This counts only after `quiet` seconds, because a wait that the progress of this rank can
+ * end is shorter. */
 static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
 {
     const double now = dpari_os_now(), timeout = p->comm->timeout_s;
@@ -425,7 +425,7 @@ static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
 DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
                                                   uint64_t value)
 {
-    enum { PROGRESS = 64 }; /* turns between two looks at other work */
+    enum { PROGRESS = 64 }; /* turns of the wait between two steps of other work */
     dpari_world *world = p->group->world;
     dpar_status status = DPAR_OK;
     int32_t turn = 0, resumed = 0;
