@@ -129,7 +129,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, group, work);
-    dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
+    dpari_text_print(&t, "%d did not arrive within %.1f s", missing, waited);
     dpari_put_behind(&t, group, work);
     dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < group->comm.size && t.used + 60 < t.capacity; r++) {
@@ -1169,7 +1169,7 @@ static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *s
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, " came too late: the others continue without it: ");
+    dpar_text_put(&t, " arrived too late: the others continue without it: ");
     dpari_put_stayers(&t, group, stay);
     return DPAR_E_TIMEOUT;
 }

@@ -285,7 +285,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
         dpari_main_says(program, why.text);
         return 2;
     }
-    st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
+    st = dpari_launch_verdict(n, fn, arg, &o, &verdict, &why);
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
