@@ -56,14 +56,14 @@
  *
  * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
  * memory, which it reads before it returns, together with its arrays of boxes and spans. All
- * pointers in it, also those to scalars and indices, name device memory, or host memory that the
- * device reaches (pinned, managed). That memory is read and written in stream order, after all work
- * that was given to ctx before. The work may be done later; only `wait` waits for it. No function
- * allocates memory.
+ * pointers in it, also those to scalars and indices, point to device memory, or to host memory that
+ * the device reaches (pinned, managed). That memory is read and written in stream order, after all
+ * work that was submitted to ctx before. The work may be done after the function has returned; only
+ * `wait` waits for it. No function allocates memory.
  *
- * A type or number that is not allowed gives DPAR_E_ARG, and nothing is done. Sizes may be 0, and
- * pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap inputs only
- * where the comment says so.
+ * With a type or number that is not allowed, a function returns DPAR_E_ARG and does nothing. Sizes
+ * may be 0, and pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap
+ * inputs only where the comment says so.
  *
  * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
@@ -82,7 +82,8 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
  *
  * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
-    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    void *to, *from;            /* address of index 0 on each side; one or both in the device's
+                                   memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
     int32_t round_type;         /* a type no wider than either; no rounding if it is 0 or both
                                    types */
@@ -149,8 +150,8 @@ typedef struct dpar_mem_finite {
  * they need. If a function that is needed is NULL, the caller fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem {
     void *ctx; /* first argument of each function, such as a device or a stream */
-    /* Copies n boxes, after all work that was given to ctx before, such as the kernels that
-     * computed what is packed. It may return before the copies are done. With DPAR_COPY no box
+    /* Copies n boxes, after all work that was submitted to ctx before, such as the kernels that
+     * computed the packed values. It may return before the copies are done. With DPAR_COPY no box
      * writes elements that another box reads or writes, so that one kernel can copy all of them.
      * With DPAR_SUM, DPAR_MAX and DPAR_MIN several boxes may write the same elements of `to`. They
      * are then combined in the order of the array, so that results do not depend on timing. */
@@ -160,7 +161,7 @@ typedef struct dpar_mem {
     /* Prepares host memory for moves (page-locks and maps it) until unpin. It is this rank's memory
      * or a peer's that is mapped here. Ranks that are threads may pin the same memory twice. Whole
      * pages are locked, and CUDA cannot copy an array of which only a part is locked. Therefore the
-     * memory of plans (ddp, fsdp, halos and others) should begin and end at pages of its own. */
+     * memory of plans (ddp, fsdp, halos and others) should not share pages with other memory. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
     /* Computes n spans, none of which writes elements that another one reads or writes. */
@@ -1915,23 +1916,24 @@ DPARI_FN double dpari_elements_sqrt(double x)
 
 /* ==== comm/mem_private.h ==== */
 
-/* mem_private - private: operations of mem.h in the memory in which the strategies of a
- * communicator work, that of its table comm->mem or the host's. A failure breaks the communicator,
- * so that all ranks fail. */
+/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+ * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
+ * failure breaks the communicator, so that all ranks fail. */
 
 /* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
  * without a message, if types or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* dpar_mem.span in the host's memory. */
+/* Does what dpar_mem.span does, in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* The operations of dpar_mem in the memory of comm. */
+/* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
 DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *reduce);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
-/* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
+/* Breaks comm if the operation `what` of its table has returned an error, st. Returns st, or
+ * DPAR_OK if it is no error. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
 /* Copies bytes, or writes zeros if `from` is NULL. */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes);
@@ -2153,33 +2155,34 @@ DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_
 /* ==== comm/object_memory.h ==== */
 
 /* object_memory - private: the memory of an object that a _make function makes and a _free function
- * frees. It is the caller's (desc.memory, desc.bytes) or is allocated here. Used by halos, points,
- * training and dpar_spatial.h. */
+ * frees. The caller provides it (desc.memory, desc.bytes), or it is allocated here. Used by halos,
+ * points, training and dpar_spatial.h. */
 
 /* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
- * the object as it is. On a broken communicator it was not refused, because st is then the status
- * of the communicator, which may also be DPAR_E_ARG. */
+ * the object unchanged. On a broken communicator DPAR_E_ARG is not a refusal but may be the status
+ * of the communicator. */
 DPARI_FN int dpari_object_refused(const dpar_comm *comm, dpar_status st)
 {
     return st == DPAR_E_ARG && comm->status == DPAR_OK;
 }
 
 /* Allocates zeroed memory of the host at a multiple of 64. It comes from dpar_comm_alloc, so that
- * the end of comm's world frees it too, or from pages of the host if comm->mem is a device or comm
- * is NULL. Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
+ * closing comm's world frees it too. If comm->mem is a device or comm is NULL, it consists of pages
+ * of the host. Returns NULL if there is no memory. dpari_object_release frees it; NULL is
+ * allowed. */
 DPARI_API void *dpari_object_alloc(dpar_comm *comm, int64_t bytes);
 DPARI_API void dpari_object_release(void *memory);
 /* Ends a _free: releases `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
 /* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
  * allocates it with dpari_object_alloc. Otherwise *memory becomes desc.memory, or the call fails
- * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local;
- * ranks agree afterwards. module: the first word of the message. */
+ * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local; the
+ * caller must then call dpari_agree. module: the first word of the message. */
 DPARI_API dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes, int64_t need,
                                           const char *module, void **memory, dpar_why *why);
 /* Ends a _make that failed with st on all ranks: releases `memory` unless the caller gave it, and
- * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, also if another rank has
- * too little. Returns st. */
+ * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, even if only another rank
+ * has too few. Returns st. */
 DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, void *memory,
                                           int64_t need, dpar_why *why);
 
@@ -2474,7 +2477,7 @@ DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to
 
 /* ==== comm/mem_private.h ==== */
 
-/* dpar_mem.reduce in the host's memory. */
+/* Does what dpar_mem.reduce does, in the host's memory. */
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 /* ==== comm/job.h ==== */
@@ -7146,8 +7149,8 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
  * communicator's memory for strategies.
  *
  * The loops define what the functions of a device must compute, bit for bit. The last part
- * (dpari_do_...) calls the table of comm->mem, or these loops if it is NULL, and breaks the
- * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
+ * (dpari_do_...) calls the functions of comm->mem, or these loops if comm->mem is NULL, and breaks
+ * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -7168,7 +7171,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Moves a box that fits. */
+/* Copies a box that dpari_mem_box_fits has checked. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -7222,13 +7225,13 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0;
-    const int none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int zero = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
     }
     if (s->from == NULL) {
-        return dpari_is_float(s->to_type) || (none && !s->accumulate);
+        return dpari_is_float(s->to_type) || (zero && !s->accumulate);
     }
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
@@ -7259,9 +7262,8 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
- * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
- * 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is that of sums in f64, because the sum
+ * of two such numbers in f64, rounded to F32, equals their sum in F32 (Figueroa 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -7281,10 +7283,10 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
     const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
-    const int apart = s->to != s->from;
+    const int differ = s->to != s->from;
     if (one && !s->accumulate && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (one && !s->accumulate && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->accumulate && differ && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
     } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
                (a == b || a == DPAR_F32)) {
@@ -7407,7 +7409,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
     }
 }
 
-/* True if types and numbers are allowed. */
+/* True if types and numbers of a reduction are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *reduce)
 {
     const int ints = dpari_type_can_reduce(reduce->to_type) && !dpari_is_float(reduce->to_type);
@@ -7551,7 +7553,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, 
                           "span");
 }
 
-/* Define dpari_do_reduce and dpari_do_finite. */
+/* Defines dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
     {                                                                                              \
@@ -17922,14 +17924,14 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
- * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
- * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
- * the first different element by bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first rank that fails
+ * claims a word in the segment and prints. Without shared memory, rank 0 prints, and so does a rank
+ * whose communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it
+ * finds the first different element by bisection, with one all-reduce for each bit of the count. */
 
 /* ---- the error exit -------------------------------------------------------------------------- */
 
-/* Writes a line to stderr in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after flushing what the program has printed so far. */
 static void dpari_main_write(dpar_text *text)
 {
     size_t done = 0, n;
@@ -18086,7 +18088,7 @@ static void dpari_main_take(int *argc, char **argv)
 }
 
 /* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
- * because such an argument would otherwise be ignored in silence. */
+ * because such an argument would otherwise be ignored without a message. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
@@ -18113,7 +18115,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* Reads a number of ranks. *asked is 0 if there is no text. */
+/* Reads a number of ranks. Sets *asked to 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -18128,9 +18130,9 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
-/* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
- * set. If a launcher started only one process, as an interactive allocation does, --ranks or
- * DPAR_RANKS set the number. */
+/* Finds out which launcher started this process, and sets *n to the number of ranks, or to 0 if it
+ * is not set. If a launcher started only one process, as in an interactive allocation, --ranks or
+ * DPAR_RANKS sets the number. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
@@ -18162,7 +18164,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
-/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
+/* Converts the result of a rank into an exit code, which is 1 if the result is not in 0 .. 255. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -18200,7 +18202,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
-/* Joins the ranks of a launcher and runs fn. Without a supervisor, each rank reports its own
+/* Joins the ranks of a launcher and runs fn. There is no supervisor, so each rank reports its own
  * failure. */
 static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 {
@@ -18295,7 +18297,8 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
+    dpar_barrier(world, NULL); /* dpar_fail can still print why this fails, but not why the close
+                                  fails */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
@@ -18343,26 +18346,26 @@ DPAR_API double dpar_mean(dpar_comm *comm, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
-/* The data of one rank. */
-typedef struct dpari_alike {
+/* The data of one rank, as passed to dpar_comm_check_equal. */
+typedef struct dpari_equal_data {
     const unsigned char *data;
     int64_t count;
     int32_t type;
     int64_t unit; /* bytes of an element */
-} dpari_alike;
+} dpari_equal_data;
 
-/* The arguments that must be equal before the data can be compared (agree.h). */
-static DPARI_COLD void dpari_alike_state(dpari_facts *facts, const void *given)
+/* Adds the arguments that must be equal before the data can be compared (agree.h). */
+static DPARI_COLD void dpari_equal_state(dpari_facts *facts, const void *given)
 {
-    const dpari_alike *s = (const dpari_alike *)given;
+    const dpari_equal_data *s = (const dpari_equal_data *)given;
     dpari_fact(facts, "count", 0, s->count);
     dpari_fact_type(facts, "type", 0, s->type);
 }
 
-/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
- * word. A step maps different words to different hashes, so that a single word that differs is
- * always noticed. */
-static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
+/* Hashes n bytes in four independent lanes of 8-byte words, because one step of a hash takes longer
+ * than loading a word. A step maps different words to different hashes, so that a difference in a
+ * single word is always noticed. */
+static uint64_t dpari_equal_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
     int64_t word[4], i, last = 0;
@@ -18386,28 +18389,30 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
     return dpari_hash(h, last);
 }
 
-/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
-static dpar_status dpari_alike_part(dpar_comm *comm, const dpari_alike *s, int64_t low,
+/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1 if they have, 0 if
+ * not, or an error. The minimum of the complemented hashes is the complement of the largest
+ * hash. */
+static dpar_status dpari_equal_part(dpar_comm *comm, const dpari_equal_data *s, int64_t low,
                                     int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
     dpar_status st;
-    in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
+    in[0] = dpari_equal_hash(s->data + low * s->unit, (high - low) * s->unit);
     in[1] = ~in[0];
     st = dpar_all_reduce(comm, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
 /* Returns the bits of an element in the first bytes of a word. */
-static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
+static int64_t dpari_equal_bits(const dpari_equal_data *s, int64_t at)
 {
     int64_t bits = 0;
     dpari_kern_copy(&bits, s->data + at * s->unit, s->unit, 0);
     return bits;
 }
 
-/* Appends an element, given by its bits. digits: significant digits of a float. */
-DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits, int32_t type,
+/* Appends an element, whose bits are at `bits`. digits: number of significant digits of a float. */
+DPARI_STATIC_NOINLINE void dpari_equal_put(dpar_text *text, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
     const void *at = bits;
@@ -18434,9 +18439,10 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits,
     }
 }
 
-/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
- */
-static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two
+ * values: 6, and then up to 17 for F64 and 9 or more for other types. Values whose texts never
+ * differ, such as two NaN, have "other bits". */
+static void dpari_equal_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
     char word[2][48];
@@ -18445,7 +18451,7 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     for (digits = 6; digits < 20; digits += type == DPAR_F64 ? 11 : 3) {
         for (i = 0; i < 2; i++) {
             dpar_text_init(&t, word[i], sizeof word[i]);
-            dpari_alike_put(&t, bits + i, type, digits);
+            dpari_equal_put(&t, bits + i, type, digits);
         }
         if (!dpari_same(word[0], word[1])) {
             break;
@@ -18457,18 +18463,18 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
 }
 
 /* Finds the first element in which a rank differs from rank 0, by bisection. */
-static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_why *found)
+static dpar_status dpari_equal_find(dpar_comm *comm, const dpari_equal_data *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
     int32_t mine, who = 0;
     dpar_status st = DPAR_OK;
     while (high - low > 1 && st >= 0) {
         const int64_t middle = low + (high - low) / 2;
-        st = dpari_alike_part(comm, s, low, middle);
+        st = dpari_equal_part(comm, s, low, middle);
         low = st == 1 ? middle : low;
         high = st == 1 ? high : middle;
     }
-    bits[0] = bits[1] = dpari_alike_bits(s, low);
+    bits[0] = bits[1] = dpari_equal_bits(s, low);
     if (st >= 0) {
         st = dpar_broadcast(comm, &bits[0], 8, DPAR_U8, 0, NULL);
     }
@@ -18482,11 +18488,11 @@ static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_
     if (st < 0) {
         return st;
     }
-    dpari_alike_say(found, low, s->type, bits, who);
+    dpari_equal_say(found, low, s->type, bits, who);
     return DPAR_E_MISMATCH;
 }
 
-static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
+static dpar_status dpari_equal_check(const dpari_equal_data *s, dpar_why *why)
 {
     if (s->unit == 0) {
         return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
@@ -18505,7 +18511,7 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data,
                                                       int64_t count, int32_t type, dpar_why *why)
 {
-    dpari_alike s;
+    dpari_equal_data s;
     dpar_why found;
     dpar_status st;
     if (comm == NULL) {
@@ -18516,13 +18522,13 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     s.type = type;
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
-    st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+    st = dpari_equal_check(&s, &found);
+    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_equal_state : NULL,
                         &s, &found);
     if (st == DPAR_OK) {
-        st = dpari_alike_part(comm, &s, 0, count);
+        st = dpari_equal_part(comm, &s, 0, count);
         if (st == 0) {
-            st = dpari_alike_find(comm, &s, &found);
+            st = dpari_equal_find(comm, &s, &found);
         } else if (st == 1) {
             st = DPAR_OK;
         }
@@ -20545,8 +20551,8 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
 
 /* ==== comm/object_memory.c ==== */
 
-/* Memory of objects. A small header before it records where it came from, so that releasing it
- * needs only the pointer. */
+/* Provides the memory of objects. A small header in front of it records where it came from, so that
+ * releasing it needs only the pointer. */
 
 /* The header before the memory. */
 typedef struct dpari_object_head {
