@@ -68,7 +68,7 @@ static void test_jobs(void)
     }
     CHECK_INT(setenv("DPAR_TIMEOUT", "soon", 1), 0);
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG,
-            "DPAR_TIMEOUT is \"soon\", which is no number");
+            "DPAR_TIMEOUT is \"soon\", which is not a number");
     CHECK_INT(unsetenv("DPAR_TIMEOUT"), 0);
     CHECK(world == NULL);
 }

@@ -269,7 +269,7 @@ static void test_refused(void)
 {
     {
         LIST("PMIX_RANK=0", "PMIX_NAMESPACE=3")
-        refuse(list, "how many");
+        refuse(list, "no variable has the number of ranks");
     }
     {
         LIST("DPAR_RANK=0")
