@@ -37,7 +37,7 @@
 #endif
 
 /* Lists every status with its name, its number and its text. Negative numbers are errors, 0 is
- * success, positive numbers are conditions that are no error. */
+ * success, and positive numbers are conditions that are not errors. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
