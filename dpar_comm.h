@@ -592,9 +592,8 @@ DPAR_API void dpar_comm_report(dpar_comm *comm, dpar_text *out);
 
 /* Options of ranks that share memory. Zero selects every default. */
 typedef struct dpar_world_desc {
-    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative
-                           number no deadline. Time during which the job was suspended does not
-                           count */
+    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative number
+                           no deadline. Time during which the job was suspended does not count */
     double grace_s;     /* how long ranks may go on after another one has failed, in seconds, before
                            dpar_launch kills them. Ranks that have shrunk the failed one away
                            (dpar_comm_shrink) are not killed. 0 selects 10 s */
@@ -622,15 +621,15 @@ enum {
     DPAR_WORLD_NO_STREAMING_STORES = 16, /* uses no streaming stores */
     DPAR_WORLD_NO_FLAT = 32, /* runs collectives by levels from 3 ranks on, also where ranks share
                                cores. By default this begins at 17 ranks that have a core each */
-    DPAR_WORLD_NO_MIGRATION = 64, /* leaves it to the system on which CPU a rank runs. By default a
-                                rank that finds its peer on its own CPU moves to another CPU that it
-                                may use, if there is one for each rank */
+    DPAR_WORLD_NO_MIGRATION = 64, /* lets the system choose on which CPU a rank runs. By default a
+                                     rank that finds its peer on its own CPU moves to another CPU
+                                     that it may use, if there is one for each rank */
     DPAR_WORLD_NO_DONTDUMP = 128 /* puts all shared memory that the rank has mapped into core files,
-                                   with the heaps of other ranks. They are large, and the system
-                                   then allocates memory that nobody has used. By default a core
-                                   file has the rank's own first 1024 arrays of dpar_comm_alloc, as
-                                   if malloc had made them, and /proc/self/coredump_filter can leave
-                                   them out too */
+                                    with the heaps of other ranks. Such files are large, and the
+                                    system then allocates memory that nobody has used. By default a
+                                    core file has the rank's own first 1024 arrays of
+                                    dpar_comm_alloc, as if malloc had made them, and
+                                    /proc/self/coredump_filter can leave them out too */
 };
 
 /* ==== comm/launch.h ==== */
@@ -980,13 +979,14 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistr
 /* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
 /* Returns the seconds since the last look at the clock for which this process did not run, because
- * its job was suspended and continued or its machine slept. A wait adds them to the time at which
- * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
- * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
- * because a busy machine may cause such a gap. *looked is 0 before the first look. */
+ * its job was suspended or its machine slept. A wait adds them to the time at which it began, so
+ * that no rank counts as late because of time in which no rank ran. Waits look at the clock every
+ * 20 ms. The first quarter of a second of a longer gap still counts as time in which the process
+ * ran, because a busy machine may cause it. *looked must be 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
- * without the time for which this process was suspended. Must be called at least every 0.2 s. */
+/* Returns the seconds since the first call with this stopwatch, without the time for which this
+ * process was suspended. The stopwatch must be zeroed before that call. Must be called at least
+ * every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
@@ -996,9 +996,9 @@ DPARI_API void dpari_os_sleep(double seconds);
 /* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
- * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
- * no descriptor is free. */
+/* Moves a descriptor below 3 to a number of 3 or more. It has such a number if stdin, stdout or
+ * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
+ * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
@@ -1006,28 +1006,28 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
 /* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
- * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
+ * may move the thread again at once. Returns 1 if the thread has moved there. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
 /* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
- * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
- * once the process has ended, it may belong to another process. */
+ * of that process has at address `at`. A pid is no such proof, because it may belong to another
+ * process in another PID namespace, or once the process has ended. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
 /* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
  * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
- * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
- * undefined. */
+ * errno of the kernel, or ESRCH if the word differs. On failure the bytes at `to` are undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
 /* Publishes a name that processes of this user can see within one network namespace of one machine
- * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
- * tests whether this process sees such a name. */
+ * while the returned descriptor is open. Returns -1 if that is not possible on this system.
+ * dpari_os_sees tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
+/* Returns the number that identifies this process's namespace of a kind ("pid", "user"), or 0 if
+ * unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
@@ -1627,9 +1627,9 @@ DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
 /* ==== comm/kernel.h ==== */
 
-/* kernel - private: the loops over memory of the shared-memory engine. A collective must at least
- * read every input once and write every output once; these loops come close to that cost in plain C
- * at -O2. */
+/* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
+ * least read every input once and write every output once; these loops come close to that cost in
+ * plain C at -O2. */
 
 /* Reduces: sets each of `count` elements of every out[j] to in[0][e] op in[1][e] op ..., in that
  * order. F16 and BF16 accumulate in f32 and are rounded once, to nearest even. AVG is the sum (of
@@ -1699,8 +1699,8 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 /* ==== comm/strided.h ==== */
 
 /* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
- * every step. Each box is therefore prepared once (dims merged, order and loop chosen) and then
- * run, without a division or a decision for each element.
+ * every step. Each box is therefore prepared once, which merges dims and chooses their order and a
+ * loop. Running it then needs no division and no decision per element.
  *
  *     dpari_stride_piece p = {0};
  *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
@@ -1708,7 +1708,7 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
  *     dpari_stride_prepare(&s, &p);
  *     dpari_stride_run(&s, to, from);                   (as often as you like) */
 
-enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last one is for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
@@ -1716,18 +1716,21 @@ enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* a narrower type to which values are rounded on the way; 0 if none */
+    int32_t through; /* a narrower type to which values are rounded before they are stored; 0 if
+                        none */
     int32_t op;      /* DPAR_COPY, or DPAR_SUM, DPAR_MAX, DPAR_MIN for to = to op value */
     int32_t negate;  /* 1 to negate the value (flips the sign bit of floats; integers wrap) */
-    int32_t clear;   /* 1 to set what was read to 0 */
-    int32_t back;    /* 1 to go from the last element to the first, when a walk in the other
+    int32_t clear;   /* 1 to set the elements that were read to 0 */
+    int32_t back;    /* 1 to walk from the last element to the first, because a walk in the other
                         direction has just used the same memory */
     int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
                         another core, so that its lines are prefetched; 0 if none */
     int32_t wide;    /* dpari_os_wide */
-    int64_t beside;  /* elements of `to` from each sum to one that becomes 0 with it; 0 if none */
-    /* Elements along each dim, 0 if there is nothing to do, and steps from one to the next on both
-     * sides, in elements, of either sign. All steps of `from` are 0 to copy one element to all. */
+    int64_t beside;  /* distance, in elements of `to`, from each sum to an element that is set to 0
+                        with it; 0 if none is */
+    /* Number of elements along each dim, 0 if there is nothing to do; and the steps from one to the
+     * next on both sides, in elements, of either sign. If all steps of `from` are 0, one element is
+     * copied to all. */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
@@ -1737,16 +1740,20 @@ typedef struct dpari_stride_dim {
 
 /* A prepared copy. Callers may read elements and run. */
 typedef struct dpari_stride {
-    int64_t elements; /* elements of the box */
-    int64_t run;      /* bytes that are contiguous on both sides */
-    int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;      /* 1 if one call of the loop is enough */
-    int32_t wide;        /* 1 to use vectors of 32 bytes */
-    int32_t packs;       /* 1 to copy through near memory to memory that another core has */
-    int32_t op;          /* used with the types below if values are not just copied */
-    int64_t part, turn;  /* rows at a time, and elements or runs of each */
-    int64_t first, each; /* bytes to prefetch at the beginning, and for each such element */
-    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0 if nothing does */
+    int64_t elements;   /* elements of the box */
+    int64_t run;        /* bytes that are contiguous on both sides */
+    int32_t loop, dims; /* DPARI_STRIDE_x of strided_loops.h, and the number of dims in dim */
+    int32_t asks;       /* 1 to prefetch the lines that are written next */
+    int32_t clear, ahead, back; /* as in dpari_stride_piece */
+    int32_t simple;             /* 1 if one call of the loop is enough */
+    int32_t wide;               /* 1 to use vectors of 32 bytes */
+    int32_t packs;              /* 1 to copy through a local buffer to memory that another core used
+                                   last */
+    int32_t op;          /* DPAR_x; used with the types below if values are not just copied */
+    int64_t part, turn;  /* number of rows at a time, and of elements or runs of each row */
+    int64_t first, each; /* bytes to prefetch at the beginning, and for each element or run */
+    int64_t beside;      /* bytes from each sum to the element that is set to 0 with it; 0 if none
+                            is */
     int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
@@ -1767,11 +1774,12 @@ DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void
 
 /* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
-/* Rows of n runs each. */
+/* Rows of n runs each. Steps are from run to run and from row to row, in bytes. */
 typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
-    unsigned char *zero; /* what becomes 0 once the first run has been moved, if zeroes is set */
+    unsigned char *zero; /* if zeroes is set: the memory that is set to 0 after the first run has
+                            been moved */
     int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
     int64_t run; /* bytes */
     int zeroes;
@@ -1781,12 +1789,13 @@ typedef struct dpari_stride_rows {
  * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 
-/* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
- * walk. */
+/* Prefetches `bytes` bytes of the side stride->ahead, which another core used last, from `after`
+ * bytes after the position of a walk on. */
 DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
-/* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
+/* Runs one piece, or two pieces of the same shape alternately: `part` rows of each, `turn` runs of
+ * each row at a time. */
 DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
@@ -2228,8 +2237,8 @@ DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, voi
 #endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
- * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
- * system header that was included before has hidden POSIX, which cannot be undone here. */
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
+ * was included before under -std=c99, it has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
@@ -2263,9 +2272,9 @@ DPARI_INTERNAL int64_t dpari_os_addresses(void);
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
- * that. It also works if the system gives shared memory no large pages by default. Takes a second
- * for each GB. */
+/* Replaces small pages in a range by large ones, wherever whole large pages fit into the range and
+ * the system supports it. It also works if the system gives shared memory no large pages by
+ * default. Takes a second for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
@@ -2304,7 +2313,7 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* How much memory and how many processors are available, and what limits them. */
+/* The available memory and processors, and what limits them. */
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX if unknown */
     int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
@@ -2313,12 +2322,12 @@ typedef struct dpari_available {
     int32_t padding;
     uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
- * Page cache that the system can drop counts as available. Processors are limited by the quotas of
- * the groups (cpu.max, cpu.cfs_quota_us). */
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
- * groups are mounted. Lowers bytes and cpus of *a. */
+/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
+ * directory where groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
@@ -2690,25 +2699,25 @@ enum {
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
     DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32, /* single elements; the next ones are for runs of 2, 3, 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
     DPARI_STRIDE_SUM_F32_4,
     DPARI_STRIDE_SUM_F32_7,
-    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F64, /* single elements; the next ones are for runs of 2, 3 to 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
     DPARI_STRIDE_DENSE, /* combined in place, row by row */
-    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+    DPARI_STRIDE_BUFFER /* all other cases, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_TURN 32    /* runs of one piece before those of the other one (measured) */
 #define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* Not with x87, which rounds when it stores and not when it adds. */
+/* Sums are not computed with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -2731,8 +2740,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
- */
+/* Vectors of 32 bytes are used if the CPU has them, because a store of 32 bytes takes as long as
+ * one of 16. */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -2797,7 +2806,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece; the next function returns the number of pieces of a run. */
+/* Returns the bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -2943,7 +2952,7 @@ DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 #endif
 }
 
-/* The sum of what is at t and f. */
+/* Returns the sum of the elements at t and f. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
                                                      int32_t bytes, int32_t f64)
 {
@@ -3026,7 +3035,7 @@ dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32
                : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
 }
 
-/* The sum of the vectors at t and f. */
+/* Returns the sum of the vectors at t and f. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
 {
@@ -3049,7 +3058,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* Sets the steps of the two innermost dims in `rows`, and what becomes 0. */
+/* Sets in `rows` the steps of the two innermost dims, and the memory that is set to 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
     rows->to_step = stride->dim[0].to;
@@ -3116,13 +3125,13 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  * control groups, reading another process's memory, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
- * other engines may call them at any time. Each one answers for a missing feature itself, in one of
- * two ways. Either it has a substitute (a file in /dev/shm instead of a memfd, short sleeps instead
- * of a futex), or its result says that the feature is missing (dpari_os_read_peer gives ENOSYS,
- * dpari_os_cpu gives -1), and the caller uses a slower method. Numbers come from /proc and /sys
- * because they need no library; a file that cannot be read counts as "not known", never as an
- * error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so that a
- * program may include dpar without defining it. */
+ * other engines may call them at any time. Each one handles a missing feature itself, in one of two
+ * ways. Either it uses a substitute (a file in /dev/shm instead of a memfd, short sleeps instead of
+ * a futex), or its result says that the feature is missing (dpari_os_read_peer fails with ENOSYS,
+ * dpari_os_cpu returns -1), and the caller uses a slower method. Numbers are read from /proc and
+ * /sys because these need no library. If a file cannot be read, the number is unknown, which is
+ * never an error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so
+ * that a program may include dpar without defining it. */
 
 /* ---- time and waiting ------------------------------------------------------------------------ */
 
@@ -3135,7 +3144,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
+    const double most = 0.25; /* s, how long a busy machine may delay a look at the clock */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -3170,11 +3179,12 @@ DPARI_API DPARI_COLD int dpari_os_wide(void)
     eax = 7;
     ecx = 0;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers; AVX2 */
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
+                                                     1 and 2); AVX2 */
         return 0;
     }
-    /* AVX-512 F, DQ, BW and VL; and VBMI2, because the processors that have it do not lower their
-     * clock for AVX-512 */
+    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
+     * because processors that have it do not lower their clock for AVX-512 */
     if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
         return 2;
     }
@@ -3193,7 +3203,8 @@ DPARI_INTERNAL void dpari_os_pause(void)
 #endif
 }
 
-/* A duration for the system, limited to 0 .. 1e6 seconds so that it fits a time_t of 32 bits. */
+/* Converts a duration for system calls, limited to 0 .. 1e6 seconds so that it fits a time_t of 32
+ * bits. */
 static struct timespec dpari_os_span(double seconds)
 {
     const double limited = dpari_leastf(dpari_mostf(seconds, 0.0), 1e6);
@@ -3271,8 +3282,9 @@ DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
     return page;
 }
 
-/* Opens a new file in /dev/shm that has no name, or loses it at once; mode 0600 keeps other users
- * out in between. For systems without memfd. Returns the descriptor, or -1 with errno. */
+/* Opens a new file in /dev/shm, for systems without memfd. It has no name, or its name is removed
+ * at once; until then, mode 0600 keeps other users out. Returns the descriptor, or -1 with
+ * errno. */
 static int dpari_os_named(void)
 {
     char name[64];
@@ -3346,8 +3358,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* Places the mapping at a multiple of a large page, so that the system can use large pages for it.
- * For that it reserves addresses for one large page more, and gives back what is before and behind.
- * If there are not enough addresses for that, the system chooses the place. */
+ * For that it reserves addresses for one more large page, and releases those before and after the
+ * mapping. If there are not enough addresses, the system chooses the place. */
 DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
@@ -3430,7 +3442,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
     (void)fd;
     (void)begin;
     (void)bytes;
-    return 0; /* no such call is needed, because memory is backed by swap */
+    return 0; /* nothing to do, because memory is backed by swap */
 #else
     int number;
     do {
@@ -3442,8 +3454,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 
 /* ---- signs of life ----------------------------------------------------------------------------
  *
- * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
- * lock when the process ends, however it ends, and a fork does not hand it on. */
+ * A rank proves that it is alive by a lock on one byte of the shared file. The system releases the
+ * lock whenever and however the process ends, and a forked child does not inherit it. */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -3499,8 +3511,8 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
-/* Restricts this thread to the CPU, which moves it there at once, and then allows the CPUs again
- * that were allowed before. */
+/* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
+ * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
@@ -3535,8 +3547,8 @@ static void dpari_os_text(const char *path, char *text, size_t room)
     text[got > 0 ? got : 0] = '\0';
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. A number of more than
- * six digits is cut: no CPU and no pid has one. */
+/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
+ * are ignored. */
 static const char *dpari_os_digits(const char *text, int32_t *number)
 {
     *number = 0;
@@ -3548,7 +3560,7 @@ static const char *dpari_os_digits(const char *text, int32_t *number)
     return text;
 }
 
-/* Turns a list of CPUs such as "0-3,8-11" into bits; CPUs from 1024 on are left out. */
+/* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
 static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -3576,7 +3588,8 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         cpu++;
     }
     list[0] = '\0';
-    /* from the last level down to the first that the system describes; most machines end at 3 */
+    /* index4 down to index1, until the system describes one; most machines have index3 as the
+     * last */
     for (; level > 0 && list[0] == '\0'; level--) {
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
@@ -3626,7 +3639,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* works although the file was deleted */
+        name = "/proc/self/exe"; /* works even if the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -3649,7 +3662,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     if (got == (ssize_t)sizeof number) {
         return number;
     }
-    /* a bare container has no such device: mix time, pid, and where the loader put the stack */
+    /* a minimal container has no such device: mix the time, the pid and the address of the stack */
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
@@ -3677,7 +3690,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     char text[1024];
     const char *at = text;
     dpari_os_text("/proc/self/uid_map", text, sizeof text);
-    /* each line is "first user inside, first user outside, how many" */
+    /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
         int64_t number[3] = {0, 0, 0};
         for (int32_t i = 0; i < 3; i++) {
@@ -3728,8 +3741,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-/* Fills in a socket's address in the abstract name space of Linux, where names have no file and end
- * with their socket. Each network namespace has its own. Returns the bytes of the address. */
+/* Writes a socket's address with an abstract name, as Linux has. Such names have no file, disappear
+ * with their socket, and are visible within one network namespace. Returns the bytes of the
+ * address. */
 static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
 {
     dpar_text out;
@@ -3872,7 +3886,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
     if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
-        return 0; /* /proc shows the processes of another namespace, or there is none */
+        return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
 }
@@ -3880,11 +3894,11 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 /* ---- control groups: the limits of a container or a batch job ---------------------------------
  *
  * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. So each is looked at, from the process's own group up to the root. Version 1 has a
- * hierarchy for memory and one for cpu, version 2 has one for everything. */
+ * of its own. All of them are therefore read, from the process's own group up to the root. Version
+ * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
 
-/* Bytes of a group's path: the system allows 4096 characters (PATH_MAX), and those of Kubernetes in
- * a container have 300 and more. */
+/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
+ * have more than 300. */
 enum { DPARI_OS_PATH = 4096 };
 
 /* Reads a number from a file of a control group. Returns -1 if there is none. */
@@ -3897,9 +3911,9 @@ static int64_t dpari_os_of_group(const char *group, const char *file, const char
     return dpari_os_number_in(path, key);
 }
 
-/* Looks at the memory of one group: what is left below its limit, and the page cache of files,
- * which the system can drop. Shared memory of this library is not such cache, because the system
- * counts it as anonymous. Lowers the bytes in *available. */
+/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
+ * cache of files, which the system can drop. This library's shared memory is not part of that
+ * cache, because the system counts it as anonymous. */
 static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
@@ -3926,8 +3940,8 @@ static void dpari_os_group(dpari_available *available, const char *group, size_t
     }
 }
 
-/* Looks at how many whole processors the quota of one group allows: the quota is the time, in each
- * period, for which the group may run. Lowers the processors in *available. */
+/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
+ * processor time that the group may use in each period. */
 static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
 {
     int64_t quota, period;
@@ -3960,10 +3974,10 @@ static int dpari_os_lists(const char *list, const char *end, const char *name)
     return 0;
 }
 
-/* Looks at the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or "0::/a/b")
- * and at all groups around it. A container may see only part of the path, because its own group is
- * mounted as the root. The part that it does not see has no files and so changes nothing. Not
- * inlined, so that its buffer is not in the caller's frame too. */
+/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
+ * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
+ * own group is mounted as the root. Groups in the part that it does not see have no files and so
+ * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
 DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
                                                size_t bytes, const char *root)
 {
@@ -3991,7 +4005,7 @@ DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const
     least = strlen(group);
     length = (size_t)(end - path - 1);
     if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: look at least at the root */
+        length = 0; /* the path is too long: read only the root */
     }
     memcpy(group + least, path + 1, length);
     length += least;
@@ -4031,7 +4045,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const
 DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
+    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
     available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     available->most = 0;
     available->group[0] = '\0';
@@ -4050,13 +4064,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
  * have. The declaration is weak, so that its address is NULL in a program without OpenMP, and has a
  * name of our own, because omp.h declares the function with an enumeration.
  *
- * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
- * fork copies none of them, but the child believes that it has them and waits for them for ever in
- * its first region. After a pause, parent and child start new threads when they need some.
+ * It is called before ranks are forked, because libgomp keeps its threads after a parallel region.
+ * A fork does not copy them, but the child still counts on them and waits for them for ever in its
+ * first parallel region. After the call, parent and child start new threads when they need them.
  *
- * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
- * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
- * destructor, which _exit leaves out. A hard pause removes it. */
+ * A forked rank calls it before it ends by _exit, because libomp writes a file
+ * /dev/shm/__KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region. It removes
+ * the file in a destructor, which _exit does not run; a hard pause removes it too. */
 #if defined(__ELF__) && defined(__GNUC__)
 extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribute__((weak));
 #define DPARI_HAS_OPENMP (&dpari_os_openmp != NULL)
@@ -4072,8 +4086,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
     }
 }
 
-/* Before 2.34 glibc had threads in a library of its own (-lpthread), which a program may be linked
- * without. */
+/* Before 2.34, glibc had threads in a separate library (-lpthread), which a program may not be
+ * linked with. */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join
@@ -4143,8 +4157,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
  * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
  * Called by collectives.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
 
-/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
- * over elements further below. */
+/* x87 rounds when it stores, not when it adds. With x87, or without vector types, the loops over
+ * elements further below are used. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
 #define DPARI_KERN_VECTOR 1
@@ -4158,6 +4172,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
 #define DPARI_KERN_STREAM 0
 #endif
 
+/* In bytes: a cache line, and how far ahead of a read memory is prefetched into the first-level and
+ * the second-level cache. */
 enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024, DPARI_KERN_FAR_AHEAD = 2048 };
 
 #if defined(__GNUC__)
@@ -4174,7 +4190,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
+/* The arguments of a reduction. Bytes [at, end) of the arrays are whole cache lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -4195,7 +4211,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
+/* The unit of a reduction: a line of memory, or half a line of 16-bit elements converted to f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -4214,8 +4230,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u
     return (a & mask) | (b & ~mask);
 }
 
-/* True if any bit of a mask of whole elements is set. It is marked as unlikely, so the code behind
- * it may be slow. */
+/* True if any bit of a mask of whole elements is set. The compiler is told that this is unlikely,
+ * so the code behind it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
 #if defined(__SSE2__)
@@ -4258,7 +4274,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
     return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
 }
 
-/* The same for values that may be too large, infinite or NaN. */
+/* Does the same for values that may be too large, infinite or NaN. 0x477fffff is the largest f32
+ * below 65536. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu;
@@ -4281,8 +4298,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
- */
+/* These do the same, but are not inlined, because a loop seldom needs them and would otherwise
+ * contain them many times. */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -4307,8 +4324,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
- */
+/* Converts them back. For bf16 only NaN needs special care, and the sum of both numbers is NaN if
+ * one of them is. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -4355,7 +4372,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
+/* Rounds f32 to values that bf16 has. The sum of four numbers is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -4390,7 +4407,7 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
     }
 }
 
-/* x + y of floats. */
+/* Returns x + y for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_plus(dpari_kern_u4 x, dpari_kern_u4 y, int32_t type)
 {
     return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x + (dpari_kern_d2)y)
@@ -4406,8 +4423,8 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
 }
 
 /* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
- * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
- * is; if infinities or an overflow make it NaN, no element changes. */
+ * operands of an instruction, which compilers choose freely. The sum of four numbers is NaN if one
+ * of them is. If only infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -4445,7 +4462,7 @@ DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
     }
 }
 
-/* x / n and x n of floats. */
+/* Return x / n and x * n for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_over(dpari_kern_u4 x, int32_t type, int32_t n)
 {
     const float nf = (float)n;
@@ -4541,14 +4558,14 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
 }
 
 /* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
- * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
- */
+ * makes it faster. A line of 16-bit elements is two quads, which a core can work on at the same
+ * time. */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+    /* for a power of two a product gives the same bits as a division, and without a branch the sums
      * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
@@ -4589,8 +4606,8 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
- * no conversion is needed. */
+/* Returns n vectors of accumulators for the memory at `from`: converted into `room`, or `from`
+ * itself if no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -5015,7 +5032,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 
 #else /* by elements */
 
-/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+/* Returns the bits of one element. The bits of an accumulator are those of an element, or of an f32
+ * for 16-bit types. */
 static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
 {
     uint8_t a = 0;
@@ -5104,8 +5122,8 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
- */
+/* Computes x op y. Each result is stored in memory, because x87 rounds only then: f32 correctly,
+ * f64 perhaps twice. */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -5181,7 +5199,7 @@ static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op
     }
 }
 
-/* The number of ranks as an accumulator. */
+/* Returns the number of inputs as an accumulator. */
 static uint64_t dpari_kern_number(int32_t n, int32_t type)
 {
     const float f = (float)n;
@@ -5274,7 +5292,8 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* into the second-level cache, because more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be fetched into it at a time than into
+     * the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -5432,7 +5451,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #if DPARI_KERN_VECTOR
 enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
+/* Returns the vector of words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -5531,7 +5550,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
+/* Defines a function for each pair of types, which converts `count` elements, a multiple of a
+ * group. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -5554,7 +5574,7 @@ DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which a query of the CPU's features pays off */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -5562,7 +5582,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which are rare, are converted one by one. */
+/* Groups with a NaN, which are rare, are converted without wide vectors. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -5600,7 +5620,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f16(unsigned char *to, const unsigne
         sum = a + b;
         if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
             dpari_kern_group_any(to + 2 * i, DPAR_F16, from + 4 * i, DPAR_F32);
-        } else { /* 0: to nearest even */
+        } else { /* $0 rounds to nearest even */
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(a));
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(b));
             dpari_kern_put(to + 2 * i, x);
@@ -5635,7 +5655,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigne
     }
 }
 
-/* Eight of 16 bits. */
+/* Loads eight 16-bit elements and converts them to f32. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline void
 dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
 {
@@ -5649,8 +5669,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
- * summed one by one. */
+/* Sums two inputs from job->at on. Returns where the rest begins. If 16 elements have a NaN among
+ * them, dpari_kern_any sums them. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -5710,7 +5730,8 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
+/* Converts groups if there is a loop with wide vectors for these types. Returns 0 if there is
+ * none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -5970,7 +5991,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 }
 
 #if DPARI_KERN_VECTOR
-/* Eight elements. */
+/* Adds eight elements of BF16 or F16 at `from` to the f32 at `to`. */
 DPARI_KERN_INLINE void dpari_kern_add_eight(unsigned char *to, const unsigned char *from,
                                             int32_t type)
 {
@@ -6194,21 +6215,21 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 
 /* Copies boxes between strided arrays. strided.h has the calls.
  *
- * dpari_stride_prepare does all decisions once: it drops dims of one element, merges dims that are
+ * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
  * Called by halo_prepare.c, grid.c and mem.c. */
 
 /* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely all still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
-#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
+#define DPARI_STRIDE_SOME 512   /* number of elements from which lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page evict each other */
 #define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
@@ -6324,7 +6345,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *r
     }
 }
 
-/* Returns the loop that copies runs of so many bytes. */
+/* Returns the loop that copies runs of `run` bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -6439,14 +6460,15 @@ static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_ro
  * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
  * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, the elements that were read
+ * become 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
+/* Adds all elements before `end`, `width` bytes at a time, which is one element or a vector. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -6628,8 +6650,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *rows)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
- * must agree with k->zeroes. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: 1 if the elements that were
+ * read become 0; it must be equal to rows->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *stride, int clear)
 {
     const int32_t f64 = stride->to_type == DPAR_F64;
@@ -6659,7 +6681,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows through the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets the elements that were read to 0. */
 static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -6680,9 +6702,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
     add(&aside);
 }
 
-/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
- * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
- * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
+/* Adds rows and sets the elements that were read to 0. If rows are twins, each access would evict a
+ * line that the next one needs. Such rows are copied to a buffer first, as many as fit into it. For
+ * 64^3 with halos of 2, where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6719,7 +6741,7 @@ static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_str
 }
 #endif
 
-/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
+/* Combines dense rows. Returns 1 if elements that must be set to 0 are 0 already. */
 static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char *to = rows->to;
@@ -6748,7 +6770,7 @@ static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_row
 
 /* ---- the walk ---- */
 
-/* Sets to 0 what was read, which is still in the cache. */
+/* Sets the elements that were read to 0, while they are still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int64_t run,
                                              int32_t loop)
 {
@@ -6769,8 +6791,8 @@ DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int6
 }
 
 /* Packs runs into lines that another core has used last. They are gathered in a local buffer while
- * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
- * bytes. */
+ * those lines are fetched, and then stored in one piece, as whole lines. All runs together must
+ * have at most DPARI_STRIDE_PACK bytes. */
 static void dpari_stride_pack(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6830,7 +6852,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned
     }
 }
 
-/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
+/* Runs `rows` rows of each piece, alternating between the pieces every `turn` runs. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -6943,7 +6965,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *stride, int32_t d)
     }
 }
 
-/* Merges a dim with the one below it if it continues where that one ends on both sides. */
+/* Merges a dim with the next inner one if, on both sides, it continues where that one ends. */
 static void dpari_stride_merge(dpari_stride *stride)
 {
     int32_t d = 0;
@@ -6972,7 +6994,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *stride, int32_t d
 }
 
 /* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
- * contiguous. */
+ * contiguous on both sides. */
 static int32_t dpari_stride_choose(const dpari_stride *stride, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
@@ -7013,9 +7035,9 @@ static void dpari_stride_turn_back(dpari_stride *stride)
     }
 }
 
-/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
- * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
- * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
+/* Plans how memory that another core used last is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; if they are read, the
+ * processor prefetches them itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {

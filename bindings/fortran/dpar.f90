@@ -129,7 +129,7 @@ module dpar
         integer(c_int64_t) :: hi(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! A box of values that one rank sends to another, or copies within itself if `peer` is the rank
+    ! A box of values that one rank sends to another, or copies locally if `peer` is the rank
     ! itself.
     type, bind(c) :: dpar_transfer
         integer(c_int32_t) :: peer = 0 ! the other rank
@@ -144,8 +144,7 @@ module dpar
         integer(c_int64_t) :: theirs(0:DPAR_MAX_DIMS - 1) = 0
         ! first element in the global array, on this rank's side
         integer(c_int64_t) :: global(0:DPAR_MAX_DIMS - 1) = 0
-        ! the two dims that are exchanged.
-        integer(c_int32_t) :: swap(0:1) = 0
+        integer(c_int32_t) :: swap(0:1) = 0 ! the two dims that are exchanged; equal if none are
         integer(c_int32_t) :: turn = 0 ! quarter turns of vectors, 0..3
     end type
 
@@ -721,7 +720,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_STREAMING_STORES = 16 ! uses no streaming stores
     ! runs collectives by levels from 3 ranks on, also where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_FLAT = 32
-    ! leaves it to the system on which CPU a rank runs.
+    ! lets the system choose on which CPU a rank runs.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_MIGRATION = 64
     ! puts all shared memory that the rank has mapped into core files, with the heaps of other
     ! ranks.
@@ -797,7 +796,8 @@ module dpar
 
     ! A box of elements to be copied, as when it is packed, unpacked or filled.
     type, bind(c) :: dpar_mem_box
-        type(c_ptr) :: to = c_null_ptr ! index 0 of either side; one or both in the device's memory
+        ! address of index 0 on each side.
+        type(c_ptr) :: to = c_null_ptr
         type(c_ptr) :: from = c_null_ptr
         integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: from_type = 0
@@ -865,8 +865,8 @@ module dpar
     type, bind(c) :: dpar_mem
         ! first argument of each function, such as a device or a stream
         type(c_ptr) :: ctx = c_null_ptr
-        ! Copies n boxes, after all work that was given to ctx before, such as the kernels that
-        ! computed what is packed.
+        ! Copies n boxes, after all work that was submitted to ctx before, such as the kernels that
+        ! computed the packed values.
         type(c_funptr) :: move = c_null_funptr
         type(c_funptr) :: wait = c_null_funptr ! Waits until all moves and operations are done.
         ! Prepares host memory for moves (page-locks and maps it) until unpin.
@@ -1305,7 +1305,7 @@ module dpar
         end function
 
         ! Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a
-        ! number that is no type.
+        ! number that is not a type.
         function dpar_type_name(type) bind(c)
             import
             integer(c_int32_t), value :: type
