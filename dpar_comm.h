@@ -63,7 +63,7 @@
  *
  * With a type or number that is not allowed, a function returns DPAR_E_ARG and does nothing. Sizes
  * may be 0, and pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap
- * inputs only where the comment says so.
+ * inputs only where the comment allows it.
  *
  * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
@@ -207,7 +207,7 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
  * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
- * says what differs over MPI.)
+ * describes what differs over MPI.)
  *
  * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
  * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
@@ -280,7 +280,8 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
+    const struct dpar_work *self; /* its own address once posted, by which dpar recognises a posted
+                                     work */
 } dpar_work;
 
 /* The functions of an engine. You need them only to write an engine. */
@@ -297,7 +298,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *comm, int32_t on);
     void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
     void (*report)(dpar_comm *comm, dpar_text *out);
-    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name is description enough */
     dpar_status (*close)(dpar_comm *comm);
     dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
@@ -310,10 +311,10 @@ typedef struct dpar_engine {
      * peer_address: returns this rank's address of the memory that another rank got from the same
      * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
-     * that what was computed before may be read. It ends when all of them have done so. Without a
-     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
-     * part any more. */
+     * sync_peers: with a work, posts an operation that notifies ranks[n], which include this rank,
+     * that results computed before may be read. It ends when all of them have posted theirs.
+     * Without a work, it returns which of three parts of the memory, 0 to 2, to write next; no rank
+     * reads that part any more. */
     dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,
@@ -1269,7 +1270,7 @@ typedef struct dpari_world_head {
     uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
     int64_t bytes;      /* size of the file */
-    int64_t heap_bytes; /* the most bytes that dpar_comm_alloc may have given out on one rank */
+    int64_t heap_bytes; /* the most bytes of dpar_comm_alloc that one rank may have at a time */
     int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
     int64_t heap_begin; /* offset of the first heap in the file */
     int32_t plain;      /* dpar_world_desc.disable */
@@ -1497,7 +1498,7 @@ typedef struct dpari_levels {
     int32_t most;                /* the most ranks that a cluster may have */
     int32_t own, count;          /* this rank's cluster, and the number of its ranks */
     int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
-    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t doubt; /* 1 if this collective has waited long, so that it checks every word instead */
     int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
     int32_t *leaders;        /* [clusters] */
 } dpari_levels;
@@ -5007,7 +5008,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Runs a reduction. Lines are those of the first destination if there are several. */
+/* Runs a reduction. Lines are those of the first destination. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -8692,7 +8693,7 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
  *
  * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
  * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. If the
- * hashes differ, the all-reduce also tells two ranks whose hashes differ, and these find the first
+ * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
  * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
  * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
  * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions
@@ -9316,6 +9317,7 @@ static int64_t dpari_file_most(void)
 static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
@@ -10882,8 +10884,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&group->world->segment);
     }
-    /* Another rank may have claimed the record first. If it died before it filled the record in,
-     * this rank's own status and text count here. */
+    /* Another rank may have claimed the record first: wait up to 0.1 s until it has filled the
+     * record in. If it has died before that, this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -11586,7 +11588,7 @@ enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL 
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
     uint64_t in_at, out_at; /* their addresses in its process */
-    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t largest;        /* bytes of the largest piece that it sends to one rank */
     int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
@@ -11640,7 +11642,7 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
+/* ---- pieces: what each rank sends to each other ---------------------------------------------- */
 
 /* Returns the bytes of an element in memory. */
 static int64_t dpari_unit(const dpar_call *call)
@@ -11710,7 +11712,7 @@ static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *c
     return p;
 }
 
-/* True if a rank gives the same bytes to every other rank. */
+/* True if a rank sends the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -12550,6 +12552,7 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     const int64_t limit = DPARI_BROADCAST_MOST;
     coll->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_CALL_BROADCAST) {
+        /* about 8 chunks of whole cache lines */
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -12562,8 +12565,8 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     coll->steps = (largest + coll->piece - 1) / coll->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
- * rank that takes nothing does the same with its word `b`. */
+/* Begins the chunks. A rank that sends nothing sets its word `a` to the last step at once, and a
+ * rank that receives nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *group, dpar_work *work, int64_t largest)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -13026,7 +13029,7 @@ struct dpari_p2p {
     dpari_world *world;
     int64_t bytes;       /* size of this struct with its links */
     int32_t open;        /* works that are not done */
-    int32_t idle;        /* looks in vain since the last success */
+    int32_t idle;        /* number of checks without success since the last successful one */
     int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
     dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
     char *fresh, *fresh_end;                       /* the unused part of the last chunk */
@@ -16514,11 +16517,11 @@ static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why
 /* Appends possible reasons why ranks do not find each other. */
 static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here derives from a pid */
         dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
     dpar_text_put(text, "; ranks must share a user, and a network namespace or /tmp");
-    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+    if (job->local_size < 0) { /* the launcher does not report how many ranks are on this node */
         dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
@@ -17152,7 +17155,8 @@ static void dpari_image_fill(dpari_image *image, const dpari_launch *launch, int
     dpari_image_put(image, 4, DPARI_JOB_SEGMENT, launch->segment.fd, (int64_t)getpid());
 }
 
-/* Copies the environment of this process, with dpar's variables in place of those that it has. */
+/* Copies the environment of this process, in which dpar's variables replace those of the same
+ * names. */
 static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *launch, char **words,
                                     dpar_why *why)
 {
@@ -17587,8 +17591,8 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
     }
 }
 
-/* Returns the rank that failed first, or -1 if none did. A rank that failed after another had
- * broken its communicator comes after those that failed on their own. */
+/* Returns the rank that failed first, or -1 if none did. Ranks that failed on their own count
+ * before ranks that failed after another rank had broken their communicator. */
 static int32_t dpari_launch_culprit(const dpari_launch *launch)
 {
     const dpari_seat *first = NULL;
@@ -17805,7 +17809,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
+/* Checks that all ranks are on one node, as far as the launcher's variables show. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);

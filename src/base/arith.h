@@ -82,7 +82,7 @@
 /* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* the processor's overflow flag; on small targets it would be a call */
+#if defined(__SIZEOF_INT128__) /* uses the overflow flag; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;

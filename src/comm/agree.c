@@ -4,7 +4,7 @@
  *
  * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
  * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. If the
- * hashes differ, the all-reduce also tells two ranks whose hashes differ, and these find the first
+ * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
  * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
  * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
  * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions

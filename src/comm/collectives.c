@@ -60,7 +60,7 @@ enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL 
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
     uint64_t in_at, out_at; /* their addresses in its process */
-    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t largest;        /* bytes of the largest piece that it sends to one rank */
     int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
@@ -114,7 +114,7 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
+/* ---- pieces: what each rank sends to each other ---------------------------------------------- */
 
 /* Returns the bytes of an element in memory. */
 static int64_t dpari_unit(const dpar_call *call)
@@ -184,7 +184,7 @@ static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *c
     return p;
 }
 
-/* True if a rank gives the same bytes to every other rank. */
+/* True if a rank sends the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -1024,6 +1024,7 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     const int64_t limit = DPARI_BROADCAST_MOST;
     coll->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_CALL_BROADCAST) {
+        /* about 8 chunks of whole cache lines */
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -1036,8 +1037,8 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     coll->steps = (largest + coll->piece - 1) / coll->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
- * rank that takes nothing does the same with its word `b`. */
+/* Begins the chunks. A rank that sends nothing sets its word `a` to the last step at once, and a
+ * rank that receives nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *group, dpar_work *work, int64_t largest)
 {
     dpari_coll *coll = dpari_coll_of(work);

@@ -25,7 +25,7 @@
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
  * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
- * says what differs over MPI.)
+ * describes what differs over MPI.)
  *
  * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
  * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
@@ -106,7 +106,8 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
+    const struct dpar_work *self; /* its own address once posted, by which dpar recognises a posted
+                                     work */
 } dpar_work;
 
 /* The functions of an engine. You need them only to write an engine. */
@@ -123,7 +124,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *comm, int32_t on);
     void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
     void (*report)(dpar_comm *comm, dpar_text *out);
-    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name is description enough */
     dpar_status (*close)(dpar_comm *comm);
     dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
@@ -136,10 +137,10 @@ typedef struct dpar_engine {
      * peer_address: returns this rank's address of the memory that another rank got from the same
      * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
-     * that what was computed before may be read. It ends when all of them have done so. Without a
-     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
-     * part any more. */
+     * sync_peers: with a work, posts an operation that notifies ranks[n], which include this rank,
+     * that results computed before may be read. It ends when all of them have posted theirs.
+     * Without a work, it returns which of three parts of the memory, 0 to 2, to write next; no rank
+     * reads that part any more. */
     dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,

@@ -72,8 +72,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&group->world->segment);
     }
-    /* Another rank may have claimed the record first. If it died before it filled the record in,
-     * this rank's own status and text count here. */
+    /* Another rank may have claimed the record first: wait up to 0.1 s until it has filled the
+     * record in. If it has died before that, this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }

@@ -73,7 +73,7 @@ typedef struct dpari_levels {
     int32_t most;                /* the most ranks that a cluster may have */
     int32_t own, count;          /* this rank's cluster, and the number of its ranks */
     int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
-    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t doubt; /* 1 if this collective has waited long, so that it checks every word instead */
     int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
     int32_t *leaders;        /* [clusters] */
 } dpari_levels;

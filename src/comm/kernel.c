@@ -863,7 +863,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Runs a reduction. Lines are those of the first destination if there are several. */
+/* Runs a reduction. Lines are those of the first destination. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);

@@ -248,7 +248,8 @@ static void dpari_image_fill(dpari_image *image, const dpari_launch *launch, int
     dpari_image_put(image, 4, DPARI_JOB_SEGMENT, launch->segment.fd, (int64_t)getpid());
 }
 
-/* Copies the environment of this process, with dpar's variables in place of those that it has. */
+/* Copies the environment of this process, in which dpar's variables replace those of the same
+ * names. */
 static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *launch, char **words,
                                     dpar_why *why)
 {
@@ -683,8 +684,8 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
     }
 }
 
-/* Returns the rank that failed first, or -1 if none did. A rank that failed after another had
- * broken its communicator comes after those that failed on their own. */
+/* Returns the rank that failed first, or -1 if none did. Ranks that failed on their own count
+ * before ranks that failed after another rank had broken their communicator. */
 static int32_t dpari_launch_culprit(const dpari_launch *launch)
 {
     const dpari_seat *first = NULL;
@@ -901,7 +902,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
+/* Checks that all ranks are on one node, as far as the launcher's variables show. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);

@@ -462,11 +462,11 @@ static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why
 /* Appends possible reasons why ranks do not find each other. */
 static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here derives from a pid */
         dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
     dpar_text_put(text, "; ranks must share a user, and a network namespace or /tmp");
-    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+    if (job->local_size < 0) { /* the launcher does not report how many ranks are on this node */
         dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }

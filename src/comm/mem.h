@@ -16,7 +16,7 @@
  *
  * With a type or number that is not allowed, a function returns DPAR_E_ARG and does nothing. Sizes
  * may be 0, and pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap
- * inputs only where the comment says so.
+ * inputs only where the comment allows it.
  *
  * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32

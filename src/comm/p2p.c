@@ -153,7 +153,7 @@ struct dpari_p2p {
     dpari_world *world;
     int64_t bytes;       /* size of this struct with its links */
     int32_t open;        /* works that are not done */
-    int32_t idle;        /* looks in vain since the last success */
+    int32_t idle;        /* number of checks without success since the last successful one */
     int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
     dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
     char *fresh, *fresh_end;                       /* the unused part of the last chunk */

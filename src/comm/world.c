@@ -124,6 +124,7 @@ static int64_t dpari_file_most(void)
 static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);

@@ -95,7 +95,7 @@ typedef struct dpari_world_head {
     uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
     int64_t bytes;      /* size of the file */
-    int64_t heap_bytes; /* the most bytes that dpar_comm_alloc may have given out on one rank */
+    int64_t heap_bytes; /* the most bytes of dpar_comm_alloc that one rank may have at a time */
     int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
     int64_t heap_begin; /* offset of the first heap in the file */
     int32_t plain;      /* dpar_world_desc.disable */

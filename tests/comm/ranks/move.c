@@ -1230,7 +1230,7 @@ static void test_list_errors(dpar_comm *c)
     u.extent[0] = 1;
     CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
               DPAR_E_MISMATCH);
-    CHECK(strstr(why.text, "of other extents or ops than it receives") != NULL);
+    CHECK(strstr(why.text, "but their extents or ops are not as expected") != NULL);
     u = t;
     u.peer = c->size;
     CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
