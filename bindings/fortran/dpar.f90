@@ -635,7 +635,7 @@ module dpar
         integer(c_int64_t) :: state(0:15) = 0
         type(c_ptr) :: next = c_null_ptr
         type(c_ptr) :: behind = c_null_ptr
-        ! its own address once posted, which tells it from other bytes
+        ! its own address once posted, by which dpar recognises a posted work
         type(c_ptr) :: self = c_null_ptr
     end type
 
@@ -653,7 +653,7 @@ module dpar
         type(c_funptr) :: progress = c_null_funptr
         type(c_funptr) :: abort = c_null_funptr
         type(c_funptr) :: report = c_null_funptr
-        type(c_funptr) :: describe = c_null_funptr ! NULL if the name says enough
+        type(c_funptr) :: describe = c_null_funptr ! NULL if the name is description enough
         type(c_funptr) :: close = c_null_funptr
         type(c_funptr) :: shrink = c_null_funptr ! NULL if the engine cannot shrink
         ! Memory that the devices of other ranks can read directly.

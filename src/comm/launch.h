@@ -82,8 +82,8 @@ typedef struct dpar_launcher_info {
  * job. Slurm's variables count only inside srun.
  *
  * Local. Fails with DPAR_E_ARG if the variables of a launcher contradict each other (a rank without
- * a size, a rank outside the size, "12x"), or if only PMIx variables are set, which do not include
- * the size. */
+ * a size, a rank outside the size, "12x"), or if only PMIx variables are set, which lack the
+ * size. */
 DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
 /* Joins the ranks of the job that this process belongs to, over shared memory. A process that no
